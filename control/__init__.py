@@ -1,0 +1,1 @@
+"""The brain: decides what should be true of the fleet."""

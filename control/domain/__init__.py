@@ -1,0 +1,1 @@
+"""Pure rules and formulas shared by gateway, twin and planner."""

@@ -1,0 +1,118 @@
+"""What a fleet is made of: sites, nodes, links, and the snapshot that a gateway runs on."""
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+
+class Role(StrEnum):
+    """What a node is used for; a node itself can do all three."""
+
+    PREFILL = "prefill"
+    RELAY = "relay"
+    MAIN = "main"
+
+
+class NodeState(StrEnum):
+    """What the operator wants of a node; health is observed, not stored here."""
+
+    READY = "ready"
+    DRAINING = "draining"
+    DISABLED = "disabled"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A datacenter."""
+
+    name: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One engine process. `url` is the base of its HTTP API and may carry a path prefix."""
+
+    name: str
+    site: str
+    role: Role
+    url: str
+    engine: str
+    model: str
+    slots: int = 4
+    state: NodeState = NodeState.READY
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A directed WAN path between two sites, with the address of the WAN relay that shapes it.
+
+    `relay_host` is empty where nothing shapes the link (stock engines over a real WAN).
+    """
+
+    name: str
+    source: str
+    target: str
+    capacity_bytes_per_s: float
+    rtt_s: float
+    flow_cap_bytes_per_s: float | None = None
+    relay_host: str = ""
+    relay_port: int = 0
+    admin_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """One OpenAI-compatible entrance at a site."""
+
+    name: str
+    site: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSnapshot:
+    """Everything a gateway needs to know of the fleet, as plain data that survives JSON."""
+
+    sites: tuple[Site, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    links: tuple[Link, ...] = ()
+    gateways: tuple[Gateway, ...] = ()
+    model: str = ""
+    kv_bytes_per_token: int = 0
+    block_tokens: int = 64
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def nodes_of(self, role: Role) -> tuple[Node, ...]:
+        """Nodes of one role, in the order of the document."""
+        return tuple(node for node in self.nodes if node.role is role)
+
+    def link_between(self, source: str, target: str) -> Link | None:
+        """The directed link from one site to another; None inside a site or where none is known."""
+        return next((link for link in self.links if (link.source, link.target) == (source, target)), None)
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain JSON data; `from_document` gives the equal snapshot back."""
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Self:
+        """Read what `to_document` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: the document lacks a field or names an unknown role or state.
+        """
+        nodes = tuple(
+            Node(**{**node, "role": Role(node["role"]), "state": NodeState(node.get("state", "ready"))})
+            for node in document["nodes"]
+        )
+        return cls(
+            sites=tuple(Site(**site) for site in document["sites"]),
+            nodes=nodes,
+            links=tuple(Link(**link) for link in document["links"]),
+            gateways=tuple(Gateway(**gateway) for gateway in document.get("gateways", ())),
+            model=document["model"],
+            kv_bytes_per_token=document["kv_bytes_per_token"],
+            block_tokens=document["block_tokens"],
+            labels=dict(document.get("labels", {})),
+        )

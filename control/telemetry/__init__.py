@@ -1,0 +1,1 @@
+"""From request records and samples to windows and live ticks."""

@@ -1,0 +1,149 @@
+"""The wire format of telemetry: request records from gateways, samples from observers.
+
+Fields are only ever appended, each with a default, so that a reader one release older or newer keeps working.
+"""
+
+import msgspec
+
+REQUESTS_STREAM = "pdd:requests:{site}"
+SAMPLES_STREAM = "pdd:samples:{site}"
+LIVE_STREAM = "pdd:live"
+LIVE_SNAPSHOT_KEY = "pdd:live:snapshot"
+BATCH_FIELD = "b"
+TICK_FIELD = "j"
+
+
+class StageTime(msgspec.Struct, array_like=True, frozen=True):
+    """One stage of a request; times are seconds after the gateway received it."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+class RequestRecord(msgspec.Struct, array_like=True, frozen=True):
+    """What happened to one request, without a word of its text.
+
+    Times are seconds; `received_at_s` is Unix time, all others durations. `outcome` is a value of
+    `control.domain.outcome.Outcome`. Ratios run from 0 to 1. None means "does not apply or not reported".
+    """
+
+    request_id: str
+    gateway: str
+    site: str
+    received_at_s: float
+    model: str
+    pipeline: str
+    reason: str
+    outcome: str
+    status: int
+    policy_revision: int
+    traffic: str = "live"
+    tenant: str = ""
+    service_class: str = "default"
+    stream: bool = True
+    prefill_node: str = ""
+    relay_node: str = ""
+    main_node: str = ""
+    link: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    eager_tokens: int = 0
+    max_output_tokens: int = 0
+    predicted_prefix_tokens: int = 0
+    cached_tokens: int | None = None
+    drc_resident_tokens: int = 0
+    drc_in_flight_tokens: int = 0
+    uncached_tokens: int = 0
+    predicted_transfer_s: float = 0.0
+    transfer_s: float | None = None
+    pulled_tokens: int | None = None
+    pulled_bytes: int | None = None
+    handoff_mode: str = ""
+    handoff_batches: int = 0
+    handoff_stall_s: float | None = None
+    expected_recomputed_tokens: int | None = None
+    recomputed_tokens: int | None = None
+    resumes: int = 0
+    ttft_s: float | None = None
+    ttst_s: float | None = None
+    tpot_s: float | None = None
+    max_itl_s: float | None = None
+    e2e_s: float = 0.0
+    gateway_overhead_s: float = 0.0
+    relay_utilization: float = 0.0
+    stages: tuple[StageTime, ...] = ()
+
+    @property
+    def prefix_hit_rate(self) -> float | None:
+        """Prompt tokens found in P's cache / prompt tokens, as the engine reported it."""
+        if self.cached_tokens is None or not self.input_tokens:
+            return None
+        return self.cached_tokens / self.input_tokens
+
+    @property
+    def drc_hit_rate(self) -> float:
+        """Prompt tokens on the chosen MD or in flight to it / prompt tokens."""
+        known = self.drc_resident_tokens + self.drc_in_flight_tokens
+        return known / self.input_tokens if self.input_tokens else 0.0
+
+
+class RequestBatch(msgspec.Struct, array_like=True, frozen=True):
+    """Records of one gateway; (gateway, epoch, sequence) is its key, an empty one is a heartbeat."""
+
+    gateway: str
+    site: str
+    epoch: int
+    sequence: int
+    sent_at_s: float
+    records: tuple[RequestRecord, ...] = ()
+    policy_revision: int = 0
+    dropped_records: int = 0
+    requests_in_flight: int = 0
+
+
+class NodeSample(msgspec.Struct, array_like=True, frozen=True):
+    """What a node said of itself, or that it did not answer (`state` = "unreachable")."""
+
+    node: str
+    site: str
+    role: str
+    state: str
+    running: int = 0
+    waiting: int = 0
+    slots: int = 0
+    resident_tokens: int = 0
+    capacity_tokens: int = 0
+    leased_bytes: int = 0
+    prefill_tokens_total: int = 0
+    decode_tokens_total: int = 0
+    pulled_bytes_total: int = 0
+    exact: bool | None = None
+
+
+class LinkSample(msgspec.Struct, array_like=True, frozen=True):
+    """What the WAN relay measured on one link; byte counters only grow."""
+
+    link: str
+    source: str
+    target: str
+    capacity_bytes_per_s: float
+    rtt_s: float
+    bytes_total: int = 0
+    bytes_by_pipeline: dict[str, int] = {}
+    flows: int = 0
+    queued_bytes: int = 0
+    rate_cap_bytes_per_s: float | None = None
+    flow_cap_bytes_per_s: float | None = None
+
+
+class SampleBatch(msgspec.Struct, array_like=True, frozen=True):
+    """One round of an observer."""
+
+    observer: str
+    site: str
+    epoch: int
+    sequence: int
+    sent_at_s: float
+    nodes: tuple[NodeSample, ...] = ()
+    links: tuple[LinkSample, ...] = ()

@@ -1,0 +1,1 @@
+"""OpenAI API in, PDD pipelines out."""

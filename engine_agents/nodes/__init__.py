@@ -1,0 +1,1 @@
+"""Engine nodes that speak vLLM's prefill/decode dialect."""

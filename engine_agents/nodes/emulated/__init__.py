@@ -1,0 +1,1 @@
+"""Many virtual nodes in one process, with teeth."""

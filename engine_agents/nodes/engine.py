@@ -1,0 +1,87 @@
+"""What the dialect server asks of an engine; the emulated and the llama engine are its two implementations."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from engine_agents.nodes.kv_blocks import BlockStore
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended, in OpenAI's words."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen; temperature 0 is greedy."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One generation on one node.
+
+    Before it starts, the dialect server has seen to it that every block the node could get is in the block
+    store. `salt` goes into every block hash.
+    """
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    sampling: Sampling
+    salt: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one engine step made: token ids, the raw bytes each stands for, and the end if this is it.
+
+    `resident_tokens` (first step only, else None) is the prompt prefix whose KV came from the block store;
+    `computed_tokens` the rest, which the engine computed before the first token.
+    """
+
+    token_ids: tuple[int, ...]
+    token_bytes: tuple[bytes, ...]
+    finish: FinishReason | None = None
+    resident_tokens: int | None = None
+    computed_tokens: int | None = None
+
+
+class Engine(Protocol):
+    """A model that continues token ids, with its KV in a block store."""
+
+    model: str
+    fingerprint: str
+    max_model_len: int
+    slots: int
+    store: BlockStore
+
+    async def start(self) -> None:
+        """Be ready to generate, or raise."""
+
+    async def close(self) -> None:
+        """Free everything; safe to call twice."""
+
+    def generate(self, generation: Generation) -> AsyncIterator[Step]:
+        """Yield steps until a finish; prompt KV is in the store when the first step is yielded.
+
+        When the iterator ends or is closed early, the KV of everything evaluated so far is in the store and
+        the slot is free.
+        """
+
+    async def tokenize(self, text: str, *, add_special: bool) -> list[int]:
+        """Token ids of a text."""
+
+    async def render_chat(self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool) -> str:
+        """The prompt text that the model's chat template makes of messages."""
+
+    async def detokenize(self, token_ids: Sequence[int]) -> bytes:
+        """The bytes that token ids stand for."""

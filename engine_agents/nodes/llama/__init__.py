@@ -1,0 +1,1 @@
+"""A node over a stock llama.cpp server."""

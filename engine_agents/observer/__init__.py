@@ -1,0 +1,1 @@
+"""Samples a site's nodes and links once a second."""

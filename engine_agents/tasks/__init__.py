@@ -1,0 +1,1 @@
+"""Celery orders that a site's agent carries out."""

@@ -1,0 +1,1 @@
+"""The WAN relay: shapes, measures and meters cross-site KV."""

@@ -1,0 +1,1 @@
+"""The eyes: pages for people."""
