@@ -1,0 +1,173 @@
+"""Which prefixes are where: chained block hashes, and an index of them per node with resident and in-flight marks."""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+BLOCK_TOKENS = 64
+_DIGEST_BYTES = 16
+
+
+def block_hashes(tokens: Sequence[int], block_tokens: int = BLOCK_TOKENS, salt: bytes = b"") -> list[bytes]:
+    """Hashes of the full blocks of a prompt, 16 bytes each; hash i stands for the whole prefix up to block i.
+
+    A cryptographic hash, because a collision would serve one tenant's KV to another. `salt` separates tenants.
+    """
+    data = np.asarray(tokens, dtype="<i4").tobytes()
+    step = 4 * block_tokens
+    hashes, parent = [], _root(salt)
+    for start in range(0, len(data) - step + 1, step):
+        parent = _child(parent, data[start : start + step])
+        hashes.append(parent)
+    return hashes
+
+
+def tail_hash(tokens: Sequence[int], block_tokens: int = BLOCK_TOKENS, salt: bytes = b"") -> bytes | None:
+    """Hash of the partial block at the end of a prompt; None where the prompt ends on a block."""
+    full = len(tokens) // block_tokens * block_tokens
+    if full == len(tokens):
+        return None
+    parents = block_hashes(tokens[:full], block_tokens, salt)
+    parent = parents[-1] if parents else _root(salt)
+    return _child(parent, np.asarray(tokens[full:], dtype="<i4").tobytes())
+
+
+def _root(salt: bytes) -> bytes:
+    return hashlib.blake2b(salt, digest_size=_DIGEST_BYTES).digest()
+
+
+def _child(parent: bytes, data: bytes) -> bytes:
+    return hashlib.blake2b(parent + data, digest_size=_DIGEST_BYTES).digest()
+
+
+class PrefixMatch(NamedTuple):
+    """Blocks of a prompt's start that a node has, and those on their way to it; together one unbroken run."""
+
+    resident_blocks: int
+    in_flight_blocks: int
+
+
+@dataclass(slots=True)
+class _NodeBlocks:
+    capacity: int
+    resident: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    in_flight: dict[bytes, set[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Transfer:
+    node: str
+    hashes: tuple[bytes, ...]
+
+
+class PrefixIndex:
+    """A hint, kept by the gateway, of which block each node holds; the engine's own report is the truth.
+
+    Bytes in flight belong to the node they travel to: without that, the next turn of a session would send them
+    again. A block may be awaited by several transfers; it stays in flight until one commits or all roll back.
+    """
+
+    def __init__(self, capacity_blocks: int) -> None:
+        """Give each node room for `capacity_blocks` resident blocks; the least recently used leave first."""
+        if capacity_blocks < 1:
+            raise ValueError("capacity_blocks must be at least 1")
+        self._capacity_blocks = capacity_blocks
+        self._nodes: dict[str, _NodeBlocks] = {}
+        self._transfers: dict[str, _Transfer] = {}
+
+    def match(self, node: str, hashes: Sequence[bytes]) -> PrefixMatch:
+        """Count the unbroken run of known blocks at the start of `hashes`. Marks nothing as used."""
+        blocks = self._nodes.get(node)
+        if blocks is None:
+            return PrefixMatch(0, 0)
+        resident = in_flight = 0
+        for block in hashes:
+            if block in blocks.resident:
+                resident += 1
+            elif block in blocks.in_flight:
+                in_flight += 1
+            else:
+                break
+        return PrefixMatch(resident, in_flight)
+
+    def transfers_covering(self, node: str, hashes: Iterable[bytes]) -> frozenset[str]:
+        """The transfers under way that carry any of these blocks to the node."""
+        blocks = self._nodes.get(node)
+        if blocks is None:
+            return frozenset()
+        return frozenset(owner for block in hashes for owner in blocks.in_flight.get(block, ()))
+
+    def begin_transfer(self, node: str, hashes: Sequence[bytes], transfer_id: str) -> None:
+        """Mark those of `hashes` that the node lacks as on their way.
+
+        Raises:
+            ValueError: a transfer of that id is under way already.
+        """
+        if transfer_id in self._transfers:
+            raise ValueError(f"transfer {transfer_id} is under way already")
+        blocks = self._blocks_of(node)
+        missing = tuple(block for block in hashes if block not in blocks.resident)
+        for block in missing:
+            blocks.in_flight.setdefault(block, set()).add(transfer_id)
+        self._transfers[transfer_id] = _Transfer(node, missing)
+
+    def commit_transfer(self, transfer_id: str) -> None:
+        """The blocks have arrived. Unknown ids are ignored: the node may have been dropped meanwhile."""
+        transfer = self._transfers.pop(transfer_id, None)
+        if transfer is None:
+            return
+        self.add_resident(transfer.node, transfer.hashes)
+
+    def roll_back_transfer(self, transfer_id: str) -> None:
+        """The transfer failed or was cut: its blocks are on their way only if another transfer carries them."""
+        transfer = self._transfers.pop(transfer_id, None)
+        if transfer is None:
+            return
+        blocks = self._blocks_of(transfer.node)
+        for block in transfer.hashes:
+            owners = blocks.in_flight.get(block)
+            if owners is not None:
+                owners.discard(transfer_id)
+                if not owners:
+                    del blocks.in_flight[block]
+
+    def add_resident(self, node: str, hashes: Sequence[bytes]) -> None:
+        """The node holds these blocks now, and used them last; a parent outlives its children in the LRU order."""
+        blocks = self._blocks_of(node)
+        for block in reversed(hashes):
+            blocks.resident[block] = None
+            blocks.resident.move_to_end(block)
+            blocks.in_flight.pop(block, None)
+        while len(blocks.resident) > blocks.capacity:
+            blocks.resident.popitem(last=False)
+
+    def forget(self, node: str, hashes: Iterable[bytes]) -> None:
+        """The node said that it does not hold these blocks."""
+        blocks = self._blocks_of(node)
+        for block in hashes:
+            blocks.resident.pop(block, None)
+
+    def set_capacity(self, node: str, capacity_blocks: int) -> None:
+        """Give one node its own capacity; applied at its next block."""
+        self._blocks_of(node).capacity = max(1, capacity_blocks)
+
+    def drop_node(self, node: str) -> None:
+        """The node died or was restarted: nothing is known of it."""
+        self._nodes.pop(node, None)
+        self._transfers = {key: transfer for key, transfer in self._transfers.items() if transfer.node != node}
+
+    def resident_blocks(self, node: str) -> int:
+        """How many blocks the node is thought to hold."""
+        return len(self._nodes[node].resident) if node in self._nodes else 0
+
+    @property
+    def transfers(self) -> int:
+        """How many transfers are under way."""
+        return len(self._transfers)
+
+    def _blocks_of(self, node: str) -> _NodeBlocks:
+        return self._nodes.setdefault(node, _NodeBlocks(self._capacity_blocks))
