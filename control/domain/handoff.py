@@ -1,0 +1,54 @@
+"""How a request moves from relay decode to main decode: in one shot, or by catching up in batches."""
+
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
+
+
+class HandoffMode(StrEnum):
+    """The two ways to hand over; AUTO lets `choose_handoff_mode` decide."""
+
+    AUTO = "auto"
+    ONE_SHOT = "one_shot"
+    CATCH_UP = "catch_up"
+
+
+class HandoffKnobs(NamedTuple):
+    """The part of a policy that handoffs obey."""
+
+    mode: HandoffMode
+    one_shot_max_tokens: int
+    catch_up_batch_tokens: int
+
+
+class HandoffStep(IntEnum):
+    """What to do next with the eager tokens that MD does not have yet."""
+
+    CUT = 1
+    BATCH = 2
+
+
+MAX_CATCH_UP_BATCHES = 8
+
+
+def choose_handoff_mode(eager_tokens: int, relay_is_at_ceiling: bool, knobs: HandoffKnobs) -> HandoffMode:
+    """One shot for few tokens, or to free a crowded relay soonest; catch-up where the pause would be felt."""
+    if knobs.mode is not HandoffMode.AUTO:
+        return knobs.mode
+    if relay_is_at_ceiling or eager_tokens <= knobs.one_shot_max_tokens:
+        return HandoffMode.ONE_SHOT
+    return HandoffMode.CATCH_UP
+
+
+def next_handoff_step(
+    mode: HandoffMode, pending_tokens: int, last_pending_tokens: int, batches: int, knobs: HandoffKnobs
+) -> HandoffStep:
+    """Whether to cut now or to send another batch while the relay goes on.
+
+    `pending_tokens` were made since the last batch, `last_pending_tokens` went with it (0 before the first). The
+    sequence m_{k+1} = S(m_k)/τ_R shrinks only if x1 < τ_R, so it ends when it stops shrinking, or after eight.
+    """
+    if mode is not HandoffMode.CATCH_UP or pending_tokens <= knobs.catch_up_batch_tokens:
+        return HandoffStep.CUT
+    if batches >= MAX_CATCH_UP_BATCHES or (batches and pending_tokens >= last_pending_tokens):
+        return HandoffStep.CUT
+    return HandoffStep.BATCH
