@@ -1,0 +1,150 @@
+"""The knobs of the policy: one table from which validation, schema, forms and docs are made."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class FieldKind(StrEnum):
+    """What a field holds."""
+
+    NUMBER = "number"
+    INTEGER = "integer"
+    BOOLEAN = "boolean"
+    CHOICE = "choice"
+
+
+class HandoffPreference(StrEnum):
+    """How relayed streams should move to MD; AUTO leaves it to the size of each handoff."""
+
+    AUTO = "auto"
+    ONE_SHOT = "one_shot"
+    CATCH_UP = "catch_up"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyField:
+    """One knob. `path` is dotted; `unit` is for people; bounds are inclusive.
+
+    `disabled_reason` is set where no present driver can enforce the field: forms show it and lock the knob.
+    """
+
+    path: str
+    kind: FieldKind
+    unit: str
+    default: float | str | bool | None
+    help: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    nullable: bool = False
+    enforced_by: tuple[str, ...] = ("gateway",)
+    disabled_reason: str = ""
+
+
+def _number(path: str, unit: str, default: float, bounds: tuple[float, float], help_: str, **more: Any) -> PolicyField:
+    return PolicyField(path, FieldKind.NUMBER, unit, default, help_, *bounds, **more)
+
+
+def _integer(path: str, default: int, bounds: tuple[int, int], help_: str, **more: Any) -> PolicyField:
+    return PolicyField(path, FieldKind.INTEGER, "tokens", default, help_, *bounds, **more)
+
+
+POLICY_FIELDS: tuple[PolicyField, ...] = (
+    _number(
+        "routing.relay_when_transfer_exceeds_s",
+        "s",
+        0.3,
+        (0, 600),
+        "Relay a request when its KV is predicted to need longer than this to reach MD.",
+    ),
+    _number(
+        "routing.direct_hit_rate",
+        "ratio",
+        0.95,
+        (0, 1),
+        "Go straight to MD when at least this share of the prompt is there already; empty switches the rule off.",
+        nullable=True,
+    ),
+    _number(
+        "routing.relay_load_ceiling",
+        "ratio",
+        0.85,
+        (0.1, 1),
+        "Send nothing more to RLD above this utilisation, until it has fallen by 0.1.",
+    ),
+    _number(
+        "routing.affinity_weight",
+        "",
+        1.0,
+        (0, 100),
+        "How much a cached prefix counts against load when a node is picked.",
+    ),
+    _number(
+        "routing.max_load_skew",
+        "times mean load",
+        1.5,
+        (1, 100),
+        "Cached prefixes stop attracting requests to a node this much busier than its pool.",
+    ),
+    PolicyField(
+        "handoff.mode",
+        FieldKind.CHOICE,
+        "",
+        HandoffPreference.AUTO.value,
+        "Hand over at once, in shrinking batches, or by the number of eager tokens.",
+        choices=tuple(HandoffPreference),
+    ),
+    _integer(
+        "handoff.one_shot_max_tokens",
+        64,
+        (0, 100_000),
+        "With mode auto: up to this many eager tokens are handed over at once, more by catch-up.",
+    ),
+    _integer(
+        "handoff.catch_up_batch_tokens",
+        32,
+        (1, 4096),
+        "Catch-up ends when this few tokens are left; rounded to MD's block.",
+    ),
+    _integer(
+        "handoff.relay_max_tokens",
+        1024,
+        (1, 1_000_000),
+        "RLD makes at most this many tokens; then the stream waits for MD.",
+    ),
+    PolicyField(
+        "outlier.enabled",
+        FieldKind.BOOLEAN,
+        "",
+        default=True,
+        help="Let very long prompts with very short answers end on RLD, and send nothing over the WAN for them.",
+    ),
+    _integer(
+        "outlier.min_uncached_tokens", 32_768, (1, 10_000_000), "Only prompts with at least this much to send qualify."
+    ),
+    _integer("outlier.max_output_tokens", 500, (1, 100_000), "Only answers bounded by this many tokens qualify."),
+    _integer(
+        "cache.block_tokens",
+        64,
+        (16, 1024),
+        "Tokens per prefix-cache block.",
+        enforced_by=("gateway", "our nodes"),
+        disabled_reason="Nodes cut their blocks when they start: the fleet document sets the size.",
+    ),
+    PolicyField(
+        "cache.tenant_salt",
+        FieldKind.BOOLEAN,
+        "",
+        default=False,
+        help="Hash blocks with the tenant's name, so that no tenant can time another's cached prefixes.",
+        enforced_by=("gateway", "our nodes"),
+    ),
+    _number("classes.default.ttft_p90_s", "s", 10.0, (0.001, 3600), "Objective: 90 % of first tokens within this."),
+    _number("classes.default.ttft_p99_s", "s", 15.0, (0.001, 3600), "Objective: 99 % of first tokens within this."),
+    _number(
+        "classes.default.tpot_p90_s", "s", 0.05, (0.0001, 60), "Objective: 90 % of requests at most this per token."
+    ),
+)
+FIELDS_BY_PATH: Mapping[str, PolicyField] = {field.path: field for field in POLICY_FIELDS}
