@@ -36,6 +36,11 @@ def tail_hash(tokens: Sequence[int], block_tokens: int = BLOCK_TOKENS, salt: byt
     return _child(parent, np.asarray(tokens[full:], dtype="<i4").tobytes())
 
 
+def child_hash(parent: bytes | None, tokens: Sequence[int], salt: bytes = b"") -> bytes:
+    """Hash of a block of any length that follows the block `parent` (None: it is the first of the prompt)."""
+    return _child(_root(salt) if parent is None else parent, np.asarray(tokens, dtype="<i4").tobytes())
+
+
 def _root(salt: bytes) -> bytes:
     return hashlib.blake2b(salt, digest_size=_DIGEST_BYTES).digest()
 
