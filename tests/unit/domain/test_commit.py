@@ -1,0 +1,177 @@
+"""The commit protocol: every interleaving of relay, main, cuts and failures gives the one true answer."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from control.domain.commit import Commit, EngineOverrunError, Flush, Piece, Side
+
+EOS = 0
+# Token → bytes; some tokens are a part of a character, as in a byte-level vocabulary.
+VOCABULARY = {
+    EOS: b"",
+    1: b"a",
+    2: b" b",
+    3: b"STOP",
+    4: b"ST",
+    5: b"OP",
+    6: b"\xf0\x9f",
+    7: b"\x8e\x89",
+    8: "é".encode(),
+}
+
+
+class Model:
+    """A greedy model: the next token depends on the position alone, and it ends with EOS."""
+
+    def __init__(self, script: list[int]) -> None:
+        self.script = [*script, EOS]
+
+    def stream(self, start: int, limit: int) -> list[Piece]:
+        """Pieces from token `start`, as an engine that was given `start` tokens sends them."""
+        pieces, pending = [], b""
+        for made, token in enumerate(self.script[start : start + limit], start=1):
+            pending += VOCABULARY[token]
+            finish = "stop" if token == EOS else "length" if made == limit else None
+            text = pending.decode("utf-8", errors="replace") if finish or is_complete(pending) else ""
+            pending = b"" if text else pending
+            pieces.append(Piece((token,), text, finish))
+        return pieces
+
+    def answer(self, max_tokens: int, stop: tuple[str, ...]) -> tuple[list[int], str, str]:
+        """The same answer by one engine alone, in the plainest words."""
+        ids, text = [], ""
+        for piece in self.stream(0, max_tokens):
+            ids += piece.token_ids
+            text += piece.text
+            found = min((at for at in (text.find(word) for word in stop) if at >= 0), default=-1)
+            if found >= 0:
+                return ids, text[:found], "stop"
+        return ids, text, "stop" if ids[-1] == EOS else "length"
+
+
+def is_complete(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# A whole character of two tokens is one unit, so that scripts are valid text.
+UNITS = st.sampled_from([[1], [2], [3], [4], [5], [8], [6, 7]])
+SCRIPTS = st.lists(UNITS, max_size=25).map(lambda units: [token for unit in units for token in unit])
+
+
+class CommitMachine(RuleBasedStateMachine):
+    """Turns open at any time, old ones go on sending, any of them may fail."""
+
+    turns = Bundle("turns")
+
+    @initialize(script=SCRIPTS, max_tokens=st.integers(1, 30), stop=st.sampled_from([(), ("STOP",), ("TO", "b S")]))
+    def start(self, script: list[int], max_tokens: int, stop: tuple[str, ...]) -> None:
+        self.model = Model(script)
+        self.expected = self.model.answer(max_tokens, stop)
+        self.commit = Commit(max_tokens, stop)
+        self.ids: list[int] = []
+        self.text = ""
+        self.finish: str | None = None
+
+    @rule(target=turns, side=st.sampled_from(Side), cap=st.integers(1, 30))
+    def open_turn(self, side: Side, cap: int):
+        turn = self.commit.open(side)
+        if turn is None:
+            assert self.commit.is_done
+            return (None, [])
+        assert turn.start == len(self.ids), "a cut is where the client's stream stands"
+        limit = min(cap, self.commit.remaining_tokens) if side is Side.RELAY else self.commit.remaining_tokens
+        return (turn, self.model.stream(turn.start, limit))
+
+    @rule(source=turns, count=st.integers(1, 4))
+    def some_engine_sends(self, source, count: int) -> None:
+        turn, pieces = source
+        for _ in range(min(count, len(pieces))):
+            self.take(self.commit.accept(turn, pieces.pop(0)))
+
+    def take(self, flush: Flush | None) -> None:
+        if flush is None:
+            return
+        assert self.finish is None, "nothing follows the end"
+        self.ids += flush.token_ids
+        self.text += flush.text
+        self.finish = flush.finish
+
+    @invariant()
+    def what_the_client_has_is_the_start_of_the_one_true_answer(self) -> None:
+        if not hasattr(self, "commit"):
+            return
+        ids, text, finish = self.expected
+        assert self.ids == ids[: len(self.ids)]
+        assert text.startswith(self.text)
+        assert 0 <= self.commit.eager_tokens <= self.commit.output_tokens
+        if self.finish is not None:
+            assert (self.ids, self.text, self.finish) == (ids, text, finish)
+
+    @precondition(lambda self: hasattr(self, "commit"))
+    @rule()
+    def main_finishes_the_answer(self) -> None:
+        turn = self.commit.open(Side.MAIN)
+        if turn is not None:
+            for piece in self.model.stream(turn.start, self.commit.remaining_tokens):
+                self.take(self.commit.accept(turn, piece))
+        assert self.commit.is_done
+        assert (self.ids, self.text, self.finish) == self.expected
+
+
+CommitMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=25, deadline=None)
+TestCommitProtocol = CommitMachine.TestCase
+
+
+def test_late_relay_tokens_are_dropped_after_the_cut() -> None:
+    commit = Commit(10)
+    relay = commit.open(Side.RELAY)
+    commit.accept(relay, Piece((1,), "a"))
+    main = commit.open(Side.MAIN)
+    assert main.start == 1
+    assert commit.accept(relay, Piece((2,), "b")) is None
+    assert commit.accept(main, Piece((3,), "c")) == Flush((3,), "c")
+    assert commit.eager_tokens == 1
+
+
+def test_half_a_character_is_not_part_of_the_cut() -> None:
+    commit = Commit(10)
+    relay = commit.open(Side.RELAY)
+    commit.accept(relay, Piece((1,), "a"))
+    assert commit.accept(relay, Piece((6,), "")) == Flush((), "")
+    assert commit.open(Side.MAIN).start == 1
+
+
+def test_a_stop_string_is_found_across_the_cut_and_never_shown() -> None:
+    commit = Commit(10, ["STOP"])
+    relay = commit.open(Side.RELAY)
+    assert commit.accept(relay, Piece((4,), "xST")) == Flush((4,), "x")
+    main = commit.open(Side.MAIN)
+    assert commit.accept(main, Piece((5,), "OPy")) == Flush((5,), "", "stop")
+
+
+def test_the_relays_own_cap_does_not_end_the_answer() -> None:
+    commit = Commit(10)
+    relay = commit.open(Side.RELAY)
+    assert commit.accept(relay, Piece((1,), "a", "length")) == Flush((1,), "a")
+    assert not commit.is_done
+    assert commit.open(Side.MAIN).start == 1
+
+
+def test_the_end_on_the_relay_before_the_cut_wins() -> None:
+    commit = Commit(10)
+    relay = commit.open(Side.RELAY)
+    assert commit.accept(relay, Piece((1, EOS), "a", "stop")).finish == "stop"
+    assert commit.open(Side.MAIN) is None
+
+
+def test_an_engine_that_makes_too_much_is_an_error() -> None:
+    commit = Commit(2)
+    turn = commit.open(Side.MAIN)
+    with pytest.raises(EngineOverrunError, match="2 tokens"):
+        commit.accept(turn, Piece((1, 2, 3), "abc"))

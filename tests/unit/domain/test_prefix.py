@@ -1,0 +1,127 @@
+"""Block hashes and the prefix index."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from control.domain.prefix import PrefixIndex, PrefixMatch, block_hashes, tail_hash
+
+TOKENS = st.lists(st.integers(0, 50_000), max_size=40)
+
+
+@given(TOKENS, TOKENS)
+def test_equal_hashes_mean_equal_prefixes(first: list[int], second: list[int]) -> None:
+    for index, (left, right) in enumerate(zip(block_hashes(first, 4), block_hashes(second, 4), strict=False)):
+        assert (left == right) == (first[: 4 * index + 4] == second[: 4 * index + 4])
+
+
+@given(TOKENS)
+def test_a_longer_prompt_keeps_the_hashes_of_its_start(tokens: list[int]) -> None:
+    assert block_hashes([*tokens, 1, 2, 3, 4], 4)[: len(tokens) // 4] == block_hashes(tokens, 4)
+
+
+@given(TOKENS)
+def test_a_salt_changes_every_hash(tokens: list[int]) -> None:
+    plain, salted = block_hashes(tokens, 4), block_hashes(tokens, 4, b"tenant")
+    assert len(plain) == len(salted) == len(tokens) // 4
+    assert not set(plain) & set(salted)
+
+
+def test_the_tail_has_a_hash_only_where_there_is_one() -> None:
+    assert tail_hash([1, 2, 3, 4], 4) is None
+    assert tail_hash([], 4) is None
+    assert tail_hash([1, 2, 3, 4, 5], 4) not in (None, tail_hash([1, 2, 3, 4, 6], 4), tail_hash([9, 2, 3, 4, 5], 4))
+
+
+HASHES = block_hashes(range(24), 4)
+
+
+def test_bytes_in_flight_belong_to_the_node_they_travel_to() -> None:
+    index = PrefixIndex(100)
+    index.add_resident("md", HASHES[:2])
+    index.begin_transfer("md", HASHES[:4], "t1")
+    assert index.match("md", HASHES) == PrefixMatch(2, 2)
+    assert index.transfers_covering("md", HASHES) == {"t1"}
+    index.commit_transfer("t1")
+    assert index.match("md", HASHES) == PrefixMatch(4, 0)
+    assert index.transfers == 0
+
+
+def test_a_failed_transfer_leaves_what_another_one_carries() -> None:
+    index = PrefixIndex(100)
+    index.begin_transfer("md", HASHES[:3], "t1")
+    index.begin_transfer("md", HASHES[:5], "t2")
+    index.roll_back_transfer("t1")
+    assert index.match("md", HASHES) == PrefixMatch(0, 5)
+    index.roll_back_transfer("t2")
+    assert index.match("md", HASHES) == PrefixMatch(0, 0)
+
+
+def test_the_same_transfer_cannot_begin_twice() -> None:
+    index = PrefixIndex(100)
+    index.begin_transfer("md", HASHES, "t1")
+    with pytest.raises(ValueError, match="t1"):
+        index.begin_transfer("md", HASHES, "t1")
+
+
+def test_the_end_of_a_prefix_leaves_before_its_start() -> None:
+    index = PrefixIndex(3)
+    index.add_resident("md", HASHES[:5])
+    assert index.match("md", HASHES) == PrefixMatch(3, 0)
+
+
+def test_a_dropped_node_is_forgotten_with_its_transfers() -> None:
+    index = PrefixIndex(100)
+    index.begin_transfer("md", HASHES, "t1")
+    index.drop_node("md")
+    index.commit_transfer("t1")
+    assert index.match("md", HASHES) == PrefixMatch(0, 0)
+    assert index.transfers == 0
+
+
+class IndexMachine(RuleBasedStateMachine):
+    """Against the plainest model: a set of resident blocks and a dict of transfers (capacity never reached)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = PrefixIndex(1000)
+        self.resident: set[bytes] = set()
+        self.flying: dict[str, set[bytes]] = {}
+        self.count = 0
+
+    @rule(size=st.integers(0, len(HASHES)))
+    def begin(self, size: int) -> None:
+        self.count += 1
+        self.index.begin_transfer("md", HASHES[:size], str(self.count))
+        self.flying[str(self.count)] = set(HASHES[:size]) - self.resident
+
+    @rule(pick=st.integers(0, 5), is_success=st.booleans())
+    def end(self, pick: int, is_success: bool) -> None:
+        if not self.flying:
+            return
+        key = sorted(self.flying)[pick % len(self.flying)]
+        blocks = self.flying.pop(key)
+        if is_success:
+            self.index.commit_transfer(key)
+            self.resident |= blocks
+        else:
+            self.index.roll_back_transfer(key)
+
+    @rule(size=st.integers(0, len(HASHES)))
+    def compute(self, size: int) -> None:
+        self.index.add_resident("md", HASHES[:size])
+        self.resident |= set(HASHES[:size])
+
+    @invariant()
+    def matches_are_those_of_the_model(self) -> None:
+        flying = set().union(*self.flying.values()) - self.resident
+        expected = [0, 0]
+        for block in HASHES:
+            if block not in self.resident | flying:
+                break
+            expected[block not in self.resident] += 1
+        assert self.index.match("md", HASHES) == tuple(expected)
+
+
+TestIndexAgainstModel = IndexMachine.TestCase
