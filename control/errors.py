@@ -1,0 +1,104 @@
+"""What can go wrong on purpose, and the one table that says how each refusal looks from outside.
+
+ControlError
+├── InvalidError               the request cannot be obeyed as it stands
+│   └── InvalidPolicyError     … because of fields of its policy
+├── UnauthenticatedError       nobody is signed in
+├── ForbiddenError             somebody is, and may not do this
+│   └── CsrfError              … because the form's token is missing or old
+├── NotFoundError
+├── ConflictError              it contradicts what is stored
+├── StaleRevisionError         it was made against a revision that is no longer active
+├── PreconditionRequiredError  it does not say which revision it was made against
+└── TooManyAttemptsError       wait before the next sign-in
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from control.domain.policy import FieldProblem
+
+
+class ControlError(Exception):
+    """Base of every refusal; its text is meant for whoever asked."""
+
+    def __init__(self, detail: str | None = None) -> None:
+        self.detail = detail or (self.__doc__ or "")
+        super().__init__(self.detail)
+
+
+class InvalidError(ControlError):
+    """The request cannot be obeyed as it stands."""
+
+    def __init__(self, detail: str | None = None, problems: Sequence[FieldProblem] = ()) -> None:
+        super().__init__(detail)
+        self.problems = tuple(problems)
+
+
+class InvalidPolicyError(InvalidError):
+    """The policy has fields that cannot be obeyed."""
+
+
+class UnauthenticatedError(ControlError):
+    """Sign in, or send a valid token."""
+
+
+class ForbiddenError(ControlError):
+    """Your role does not allow this."""
+
+
+class CsrfError(ForbiddenError):
+    """The X-CSRF-Token header is missing or belongs to another session."""
+
+
+class NotFoundError(ControlError):
+    """There is no such thing."""
+
+
+class ConflictError(ControlError):
+    """The request contradicts what is stored."""
+
+
+class StaleRevisionError(ControlError):
+    """The policy has changed since you read it."""
+
+
+class PreconditionRequiredError(ControlError):
+    """Say which revision the change was made against: base_revision, or If-Match."""
+
+
+class TooManyAttemptsError(ControlError):
+    """Too many failed sign-ins."""
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__(f"Too many failed sign-ins; try again in {retry_after_s} s.")
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """How an error looks from outside: HTTP status, stable slug, short title."""
+
+    status: int
+    slug: str
+    title: str
+
+
+FACES: dict[type[ControlError], Face] = {
+    InvalidError: Face(422, "invalid", "The request is not valid"),
+    InvalidPolicyError: Face(422, "invalid-policy", "The policy is not valid"),
+    UnauthenticatedError: Face(401, "unauthenticated", "Sign in first"),
+    ForbiddenError: Face(403, "forbidden", "Not allowed"),
+    CsrfError: Face(403, "csrf-failed", "The form has expired"),
+    NotFoundError: Face(404, "not-found", "Not found"),
+    ConflictError: Face(409, "conflict", "ConflictError"),
+    StaleRevisionError: Face(412, "stale-revision", "The policy has changed meanwhile"),
+    PreconditionRequiredError: Face(428, "precondition-required", "The base revision is missing"),
+    TooManyAttemptsError: Face(429, "too-many-attempts", "Too many attempts"),
+    ControlError: Face(500, "internal", "Something went wrong"),
+}
+
+
+def face_of(error: ControlError) -> Face:
+    """The face of the nearest class in the error's family."""
+    return next(FACES[family] for family in type(error).__mro__ if family in FACES)

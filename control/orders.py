@@ -1,0 +1,27 @@
+"""The orders that leave a commit: which tasks exist, on which queue each belongs, and what one order is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+CONTROL_QUEUE = "control"
+PUSH_POLICY = "policies.push"
+REPORT_POLICY = "policies.report"
+SWEEP = "control.sweep"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One task to send: its name, its queue, and its JSON arguments."""
+
+    task: str
+    queue: str
+    arguments: dict[str, Any]
+
+
+Send = Callable[[Order], None]
+
+
+def site_queue(site: str) -> str:
+    """The queue that a site's agent consumes."""
+    return f"site.{site}"

@@ -1,0 +1,80 @@
+"""Opens the database, and frames reads and writes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.pool import ConnectionPoolEntry
+from sqlmodel import Session
+
+from control.orders import Order, Send
+
+BUSY_TIMEOUT_S = 5.0
+_BEGIN = "sqlite_begin"
+
+
+@dataclass(slots=True)
+class UnitOfWork:
+    """One write transaction, and the orders that leave once it is committed."""
+
+    session: Session
+    orders: list[Order] = field(default_factory=list)
+
+    def enqueue(self, order: Order) -> None:
+        """Send this order after the commit; a rolled back unit sends nothing."""
+        self.orders.append(order)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """An engine with its two ways to use it."""
+
+    engine: Engine
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A session that sees one moment and writes nothing."""
+        with Session(self.engine, expire_on_commit=False) as session:
+            yield session
+
+    @contextmanager
+    def unit_of_work(self, send: Send) -> Iterator[UnitOfWork]:
+        """A transaction that commits at its end, and only then sends its orders.
+
+        On SQLite it takes the write lock at once, so that what it has read cannot change under it.
+        """
+        writer = self.engine.execution_options(**{_BEGIN: "IMMEDIATE"})
+        with Session(writer, expire_on_commit=False) as session:
+            work = UnitOfWork(session)
+            yield work
+            session.commit()
+        for order in work.orders:
+            send(order)
+
+
+def open_database(url: str) -> Database:
+    """Open an SQLite file (its folder is made) or a PostgreSQL database; connects on first use."""
+    address = make_url(url)
+    if address.get_backend_name() != "sqlite":
+        return Database(create_engine(address, pool_pre_ping=True))
+    if address.database and address.database != ":memory:":
+        Path(address.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(address, connect_args={"timeout": BUSY_TIMEOUT_S})
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return Database(engine)
+
+
+def _prepare_sqlite(connection: Any, entry: ConnectionPoolEntry) -> None:
+    del entry
+    connection.isolation_level = None  # sqlite3 would begin on its own, late and without the write lock
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    mode = connection.get_execution_options().get(_BEGIN, "DEFERRED")
+    connection.exec_driver_sql(f"BEGIN {mode}")

@@ -1,0 +1,1 @@
+"""The schema, one revision per change."""
