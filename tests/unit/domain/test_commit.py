@@ -16,6 +16,8 @@ VOCABULARY = {
     3: b"STOP",
     4: b"ST",
     5: b"OP",
+    9: b"STO",
+    10: b"P",
     6: b"\xf0\x9f",
     7: b"\x8e\x89",
     8: "é".encode(),
@@ -60,7 +62,7 @@ def is_complete(data: bytes) -> bool:
 
 
 # A whole character of two tokens is one unit, so that scripts are valid text.
-UNITS = st.sampled_from([[1], [2], [3], [4], [5], [8], [6, 7]])
+UNITS = st.sampled_from([[1], [2], [3], [4], [5], [8], [9], [10], [6, 7]])
 SCRIPTS = st.lists(UNITS, max_size=25).map(lambda units: [token for unit in units for token in unit])
 
 
@@ -77,6 +79,7 @@ class CommitMachine(RuleBasedStateMachine):
         self.ids: list[int] = []
         self.text = ""
         self.finish: str | None = None
+        self.owner = None
 
     @rule(target=turns, side=st.sampled_from(Side), cap=st.integers(1, 30))
     def open_turn(self, side: Side, cap: int):
@@ -86,11 +89,19 @@ class CommitMachine(RuleBasedStateMachine):
             return (None, [])
         assert turn.start == len(self.ids), "a cut is where the client's stream stands"
         limit = min(cap, self.commit.remaining_tokens) if side is Side.RELAY else self.commit.remaining_tokens
-        return (turn, self.model.stream(turn.start, limit))
+        self.owner = (turn, self.model.stream(turn.start, limit))
+        return self.owner
+
+    @precondition(lambda self: self.owner is not None)
+    @rule(count=st.integers(1, 4))
+    def the_owner_sends(self, count: int) -> None:
+        self.send(*self.owner, count)
 
     @rule(source=turns, count=st.integers(1, 4))
-    def some_engine_sends(self, source, count: int) -> None:
-        turn, pieces = source
+    def a_late_engine_sends(self, source, count: int) -> None:
+        self.send(*source, count)
+
+    def send(self, turn, pieces: list[Piece], count: int) -> None:
         for _ in range(min(count, len(pieces))):
             self.take(self.commit.accept(turn, pieces.pop(0)))
 
@@ -113,9 +124,10 @@ class CommitMachine(RuleBasedStateMachine):
         if self.finish is not None:
             assert (self.ids, self.text, self.finish) == (ids, text, finish)
 
-    @precondition(lambda self: hasattr(self, "commit"))
-    @rule()
-    def main_finishes_the_answer(self) -> None:
+    def teardown(self) -> None:
+        """Whatever happened, a main node finishes the answer."""
+        if not hasattr(self, "commit"):
+            return
         turn = self.commit.open(Side.MAIN)
         if turn is not None:
             for piece in self.model.stream(turn.start, self.commit.remaining_tokens):
@@ -175,3 +187,13 @@ def test_an_engine_that_makes_too_much_is_an_error() -> None:
     turn = commit.open(Side.MAIN)
     with pytest.raises(EngineOverrunError, match="2 tokens"):
         commit.accept(turn, Piece((1, 2, 3), "abc"))
+
+
+@pytest.mark.parametrize("stop", ["S", "STOP", "STSTOP"])
+def test_a_stop_string_that_comes_letter_by_letter_is_held_back(stop: str) -> None:
+    commit = Commit(40, [stop])
+    turn = commit.open(Side.MAIN)
+    flushes = [commit.accept(turn, Piece((number,), letter)) for number, letter in enumerate("a ST" + stop + " b")]
+    shown = "".join(flush.text for flush in flushes if flush)
+    assert shown == ("a ST" + stop)[: ("a ST" + stop).index(stop)]
+    assert commit.finish == "stop"
