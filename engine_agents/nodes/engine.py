@@ -1,6 +1,6 @@
 """What the dialect server asks of an engine; the emulated and the llama engine are its two implementations."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -26,18 +26,28 @@ class Sampling:
     ignore_eos: bool = False
 
 
+class PromptRefusedError(ValueError):
+    """The engine cannot continue this prompt, for example because an id is outside its vocabulary."""
+
+
+def no_progress_wanted() -> None:
+    """Stands where nobody watches a prefill advance."""
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """One generation on one node.
 
     Before it starts, the dialect server has seen to it that every block the node could get is in the block
-    store. `salt` goes into every block hash.
+    store. `salt` goes into every block hash. An engine calls `on_progress` whenever a long prefill has advanced,
+    so that health can tell slow from stuck; steps count by themselves.
     """
 
     prompt: tuple[int, ...]
     max_tokens: int
     sampling: Sampling
     salt: bytes = b""
+    on_progress: Callable[[], None] = no_progress_wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +66,17 @@ class Step:
 
 
 class Engine(Protocol):
-    """A model that continues token ids, with its KV in a block store."""
+    """A model that continues token ids, with its KV in a block store.
 
+    `fingerprint` is equal exactly where KV can be exchanged (model, KV layout, engine build). `exact` says what the
+    engine found when it checked that restored KV continues as computed KV does; None: not checked.
+    """
+
+    kind: str
     model: str
     fingerprint: str
+    kv_bytes_per_token: int
+    exact: bool | None
     max_model_len: int
     slots: int
     store: BlockStore
@@ -70,11 +87,14 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Free everything; safe to call twice."""
 
-    def generate(self, generation: Generation) -> AsyncIterator[Step]:
+    def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
         """Yield steps until a finish; prompt KV is in the store when the first step is yielded.
 
-        When the iterator ends or is closed early, the KV of everything evaluated so far is in the store and
+        When the generator ends or is closed early, the KV of everything evaluated so far is in the store and
         the slot is free.
+
+        Raises:
+            PromptRefusedError: before the first step.
         """
 
     async def tokenize(self, text: str, *, add_special: bool) -> list[int]:

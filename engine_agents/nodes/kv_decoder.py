@@ -1,0 +1,133 @@
+"""Received bytes of the KV wire to events, whatever pieces the bytes arrive in."""
+
+import xxhash
+
+from engine_agents.nodes.kv_blocks import Block, Payload
+from engine_agents.nodes.kv_errors import BadFrameError, ChecksumMismatchError
+from engine_agents.nodes.kv_wire import (
+    FRAME_BYTES,
+    BlockHeader,
+    Event,
+    PreambleLine,
+    decode_body,
+    decode_prefix,
+)
+
+STAGING_BYTES = 1 << 16
+MAX_PREAMBLE_BYTES = 4096
+
+
+class Decoder:
+    """Turns received bytes into events. The transport writes into `buffer()`, then calls `advance(count)`.
+
+    Small frames go through a staging buffer; a long payload is received directly into the block it becomes.
+    """
+
+    def __init__(self, *, preamble: bool = False) -> None:
+        """Expect frames, or with `preamble` first the WAN relay's one-line answer."""
+        self._staging = bytearray(STAGING_BYTES)
+        self._start = 0
+        self._end = 0
+        self._header: BlockHeader | None = None
+        self._payload = bytearray()
+        self._filled = 0
+        self._preamble = preamble
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether nothing is half received."""
+        return not self._preamble and self._header is None and self._start == self._end
+
+    def buffer(self) -> memoryview:
+        """Where the next received bytes belong; never empty."""
+        if self._is_direct():
+            return memoryview(self._payload)[self._filled :]
+        if self._start:
+            held = self._staging[self._start : self._end]
+            self._staging[: len(held)] = held
+            self._start, self._end = 0, len(held)
+        return memoryview(self._staging)[self._end :]
+
+    def advance(self, count: int) -> list[Event]:
+        """Take note of `count` more bytes in the last `buffer()`; gives the events that they complete.
+
+        Raises:
+            BadFrameError: the peer does not speak this wire.
+            ChecksumMismatchError: a payload was damaged on its way.
+        """
+        if self._is_direct():
+            self._filled += count
+        else:
+            self._end += count
+        events: list[Event] = []
+        while (event := self._next()) is not None:
+            events.append(event)
+        return events
+
+    def feed(self, data: Payload) -> list[Event]:
+        """The same for bytes that are somewhere else already."""
+        events: list[Event] = []
+        rest = memoryview(data)
+        while rest:
+            room = self.buffer()
+            count = min(len(room), len(rest))
+            room[:count] = rest[:count]
+            events += self.advance(count)
+            rest = rest[count:]
+        return events
+
+    def _is_direct(self) -> bool:
+        return self._header is not None and self._start == self._end
+
+    def _next(self) -> Event | None:
+        if self._preamble:
+            return self._next_line()
+        if self._header is None:
+            event = self._next_frame()
+            if event is None or not isinstance(event, BlockHeader):
+                return event
+            self._header = event
+            self._payload = bytearray(event.payload_bytes)
+            self._filled = 0
+        return self._next_payload(self._header)
+
+    def _next_line(self) -> PreambleLine | None:
+        at = self._staging.find(b"\n", self._start, self._end)
+        if at < 0:
+            if self._end - self._start > MAX_PREAMBLE_BYTES:
+                raise BadFrameError("the relay's answer has no end")
+            return None
+        line = bytes(self._staging[self._start : at])
+        self._start = at + 1
+        self._preamble = False
+        return PreambleLine(line)
+
+    def _next_frame(self) -> Event | BlockHeader | None:
+        if self._end - self._start < FRAME_BYTES:
+            return None
+        kind, length = decode_prefix(self._staging[self._start : self._start + FRAME_BYTES])
+        if self._end - self._start < FRAME_BYTES + length:
+            self._make_room(FRAME_BYTES + length)
+            return None
+        body_start = self._start + FRAME_BYTES
+        self._start = body_start + length
+        return decode_body(kind, bytes(self._staging[body_start : self._start]))
+
+    def _next_payload(self, header: BlockHeader) -> Block | None:
+        count = min(self._end - self._start, header.payload_bytes - self._filled)
+        self._payload[self._filled : self._filled + count] = self._staging[self._start : self._start + count]
+        self._filled += count
+        self._start += count
+        if self._filled < header.payload_bytes:
+            return None
+        payload, self._payload, self._header = self._payload, bytearray(), None
+        if xxhash.xxh3_64_intdigest(payload) != header.checksum:
+            raise ChecksumMismatchError(f"block {header.hash.hex()} was damaged on its way")
+        return Block(header.hash, header.token_count, memoryview(payload).toreadonly())
+
+    def _make_room(self, frame_bytes: int) -> None:
+        """Give a frame larger than the staging buffer a buffer of its size."""
+        if frame_bytes > len(self._staging):
+            held = self._staging[self._start : self._end]
+            self._staging = held + bytearray(frame_bytes - len(held))
+            self._start, self._end = 0, len(held)
