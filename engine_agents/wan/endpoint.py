@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 WRITE_HIGH_BYTES = 1 << 20
-EARLY_LIMIT_BYTES = 1 << 20
+EARLY_LIMIT_BYTES = 64 << 10
 
 
 class Carrier(Protocol):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from engine_agents.wan.delay_line import ByteQueue, Chunks, DelayLine
 from engine_agents.wan.endpoint import Endpoint
+from engine_agents.wan.shaping import MIN_QUEUE_BYTES
 
 UPSTREAM_LIMIT_BYTES = 1 << 20
 LINGER_S = 2.0
@@ -33,7 +34,7 @@ class Flow:
         self.started_s = clock()
         self.sent_bytes = 0
         self.credit_bytes = 0.0
-        self.queue_limit_bytes = UPSTREAM_LIMIT_BYTES
+        self.queue_limit_bytes = MIN_QUEUE_BYTES
         self.wake = wake
         self._clock = clock
         self._moved_s = self.started_s
