@@ -96,7 +96,7 @@ def pip_install(lock: Path, count: int, *options: str) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT) as pip:
         for line in pip.stdout or ():
             lines.append(line.rstrip())
-            seen += line.startswith(("Collecting ", "Requirement already satisfied"))
+            seen += line.startswith(("Collecting ", "Processing ", "Ignoring ", "Requirement already satisfied"))
             if time.monotonic() - told_s > 3 or line.startswith("Installing collected"):
                 say(f"  {seen}/{count} found" if not line.startswith("Installing collected") else "  unpacking")
                 told_s = time.monotonic()
