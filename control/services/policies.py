@@ -1,0 +1,297 @@
+"""Policy revisions: created, applied and taken back, each with its reason."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlmodel import Session, col, select
+
+from control.domain.policy import FieldChange, PolicyError, apply_changes, diff_policies, parse_policy
+from control.errors import (
+    ConflictError,
+    InvalidError,
+    InvalidPolicyError,
+    NotFoundError,
+    PreconditionRequiredError,
+    StaleRevisionError,
+)
+from control.services.access import Principal, Role, require_role
+from control.services.audit import record_event
+from control.services.fleet import load_snapshot
+from control.services.plane import ControlPlane
+from control.services.rollout import push_orders
+from control.store.session import UnitOfWork
+from control.store.tables import PolicyActivationRow, PolicyRevisionRow
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionDraft:
+    """A wish for a new revision: a whole document, or changes by path to the active one.
+
+    `base_revision` is the active revision that its author looked at.
+    """
+
+    reason: str
+    base_revision: int | None
+    document: Mapping[str, Any] | None = None
+    changes: Mapping[str, Any] | None = None
+    apply: bool = False
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A stored revision; `replayed` when an earlier request with the same idempotency key had made it."""
+
+    revision: PolicyRevisionRow
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """What should run, and since when."""
+
+    revision: PolicyRevisionRow
+    activation: PolicyActivationRow
+
+
+def load_active(session: Session) -> Active:
+    """The revision that was applied last.
+
+    Raises:
+        NotFoundError: none ever was.
+    """
+    activation = session.exec(select(PolicyActivationRow).order_by(col(PolicyActivationRow.id).desc())).first()
+    if activation is None:
+        raise NotFoundError("No policy has been applied yet.")
+    return Active(load_revision(session, activation.revision), activation)
+
+
+def load_revision(session: Session, number: int) -> PolicyRevisionRow:
+    """One revision.
+
+    Raises:
+        NotFoundError: no revision has that number.
+    """
+    row = session.get(PolicyRevisionRow, number)
+    if row is None:
+        raise NotFoundError(f"There is no policy revision {number}.")
+    return row
+
+
+def load_revisions(session: Session, limit: int, before_number: int | None = None) -> list[PolicyRevisionRow]:
+    """Revisions, newest first, older than the given one."""
+    query = select(PolicyRevisionRow).order_by(col(PolicyRevisionRow.number).desc()).limit(limit)
+    if before_number is not None:
+        query = query.where(col(PolicyRevisionRow.number) < before_number)
+    return list(session.exec(query))
+
+
+def load_activations(session: Session, limit: int) -> list[PolicyActivationRow]:
+    """What was applied when, newest first."""
+    return list(session.exec(select(PolicyActivationRow).order_by(col(PolicyActivationRow.id).desc()).limit(limit)))
+
+
+def preview_revision(session: Session, draft: RevisionDraft) -> tuple[dict[str, Any], list[FieldChange]]:
+    """The document that a draft would make, and what it would change; writes nothing.
+
+    Raises:
+        InvalidPolicyError, InvalidError, StaleRevisionError, PreconditionRequiredError: as `create_revision`.
+    """
+    active = load_active(session)
+    _check_base(draft.base_revision, active)
+    return _drafted(draft, active.revision.document)
+
+
+def create_revision(plane: ControlPlane, principal: Principal, draft: RevisionDraft) -> Created:
+    """Store a new revision on top of the active one, and apply it where the draft says so.
+
+    Raises:
+        ForbiddenError: the principal is no operator.
+        InvalidError: no reason, or nothing would change.
+        InvalidPolicyError: the document cannot be obeyed.
+        PreconditionRequiredError, StaleRevisionError: the base is missing or no longer active.
+        ConflictError: the idempotency key belongs to another request.
+    """
+    require_role(principal, Role.OPERATOR)
+    _check_reason(draft.reason)
+    with plane.database.unit_of_work(plane.send) as work:
+        replayed = _replayed(work.session, principal, draft)
+        if replayed is not None:
+            return Created(replayed, replayed=True)
+        active = load_active(work.session)
+        _check_base(draft.base_revision, active)
+        document, changes = _drafted(draft, active.revision.document)
+        if not changes:
+            raise InvalidError("Nothing would change.")
+        row = _add_revision(
+            work.session, plane, principal, draft=draft, document=document, base_number=active.revision.number
+        )
+        _audit_creation(work.session, plane, row, changes)
+        if draft.apply:
+            _activate(work, plane, principal, row=row, reason=draft.reason, active=active)
+    return Created(row)
+
+
+def apply_revision(
+    plane: ControlPlane, principal: Principal, number: int, reason: str, base_revision: int | None = None
+) -> Active:
+    """Make a revision the active one and send it to every gateway.
+
+    Gateways obey only rising numbers, so that a late order cannot undo a newer one. An older revision therefore
+    comes back as a copy under a new number; look at the answer for which.
+
+    Raises:
+        ForbiddenError, InvalidError, NotFoundError: no operator, no reason, no such revision.
+        StaleRevisionError: `base_revision` is given and no longer active.
+    """
+    require_role(principal, Role.OPERATOR)
+    _check_reason(reason)
+    with plane.database.unit_of_work(plane.send) as work:
+        row = load_revision(work.session, number)
+        active = load_active(work.session)
+        if base_revision is not None:
+            _check_base(base_revision, active)
+        if row.number < active.revision.number:
+            changes = diff_policies(active.revision.document, row.document)
+            row = _add_revision(
+                work.session,
+                plane,
+                principal,
+                draft=RevisionDraft(reason, active.revision.number),
+                document=dict(row.document),
+                base_number=active.revision.number,
+            )
+            _audit_creation(work.session, plane, row, changes)
+        activation = _activate(work, plane, principal, row=row, reason=reason, active=active)
+    return Active(row, activation)
+
+
+def found_policy(plane: ControlPlane, actor: str, document: Mapping[str, Any], reason: str) -> bool:
+    """Store and apply revision 1; False and no change where one is active already.
+
+    Raises:
+        PolicyError: the document cannot be obeyed.
+    """
+    parse_policy(document)
+    with plane.database.unit_of_work(plane.send) as work:
+        session = work.session
+        if session.exec(select(PolicyActivationRow.id)).first() is not None:
+            return False
+        at = plane.now()
+        session.add(PolicyRevisionRow(number=1, document=dict(document), reason=reason, actor=actor, created_at=at))
+        session.flush()
+        session.add(PolicyActivationRow(revision=1, actor=actor, reason=reason, activated_at=at))
+        record_event(session, at, actor, "policy.apply", "policy/r1", after={"revision": 1}, reason=reason)
+    return True
+
+
+def _check_reason(reason: str) -> None:
+    if not reason.strip():
+        raise InvalidError("Say why: a change needs a reason.")
+
+
+def _check_base(base_revision: int | None, active: Active) -> None:
+    if base_revision is None:
+        raise PreconditionRequiredError
+    if base_revision != active.revision.number:
+        raise StaleRevisionError(
+            f"The change was made against revision {base_revision}; {active.revision.number} is active now."
+        )
+
+
+def _drafted(draft: RevisionDraft, base: Mapping[str, Any]) -> tuple[dict[str, Any], list[FieldChange]]:
+    if (draft.document is None) == (draft.changes is None):
+        raise InvalidError("Send either a document or changes.")
+    try:
+        document = dict(draft.document) if draft.document is not None else apply_changes(base, draft.changes or {})
+        return document, diff_policies(base, document)
+    except PolicyError as error:
+        raise InvalidPolicyError(problems=error.problems) from error
+
+
+def _replayed(session: Session, principal: Principal, draft: RevisionDraft) -> PolicyRevisionRow | None:
+    if draft.idempotency_key is None:
+        return None
+    row = session.exec(
+        select(PolicyRevisionRow).where(
+            PolicyRevisionRow.actor == principal.name, PolicyRevisionRow.idempotency_key == draft.idempotency_key
+        )
+    ).first()
+    if row is not None and row.request_digest != _digest(draft):
+        raise ConflictError("This Idempotency-Key belongs to another request.")
+    return row
+
+
+def _digest(draft: RevisionDraft) -> str:
+    parts = [draft.document, draft.changes, draft.base_revision, draft.reason, draft.apply]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _add_revision(
+    session: Session,
+    plane: ControlPlane,
+    principal: Principal,
+    *,
+    draft: RevisionDraft,
+    document: dict[str, Any],
+    base_number: int,
+) -> PolicyRevisionRow:
+    newest = load_revisions(session, 1)[0].number
+    row = PolicyRevisionRow(
+        number=newest + 1,
+        document=document,
+        reason=draft.reason,
+        actor=principal.name,
+        created_at=plane.now(),
+        base_number=base_number,
+        idempotency_key=draft.idempotency_key,
+        request_digest=_digest(draft) if draft.idempotency_key else None,
+    )
+    session.add(row)
+    session.flush()
+    return row
+
+
+def _audit_creation(session: Session, plane: ControlPlane, row: PolicyRevisionRow, changes: list[FieldChange]) -> None:
+    record_event(
+        session,
+        plane.now(),
+        row.actor,
+        "policy.create",
+        f"policy/r{row.number}",
+        before={change.path: change.before for change in changes},
+        after={change.path: change.after for change in changes},
+        reason=row.reason,
+    )
+
+
+def _activate(
+    work: UnitOfWork,
+    plane: ControlPlane,
+    principal: Principal,
+    *,
+    row: PolicyRevisionRow,
+    reason: str,
+    active: Active,
+) -> PolicyActivationRow:
+    at = plane.now()
+    activation = PolicyActivationRow(revision=row.number, actor=principal.name, reason=reason, activated_at=at)
+    work.session.add(activation)
+    work.session.flush()
+    record_event(
+        work.session,
+        at,
+        principal.name,
+        "policy.apply",
+        f"policy/r{row.number}",
+        before={"revision": active.revision.number},
+        after={"revision": row.number},
+        reason=reason,
+    )
+    fleet = load_snapshot(work.session)
+    for order in push_orders(fleet, fleet.gateways, row.number, row.document):
+        work.enqueue(order)
+    return activation
