@@ -54,12 +54,20 @@ class DataFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o700)
         self.logs.mkdir(exist_ok=True)
-        self._lock = (self.path / "lock").open("a")
+        lock = (self.path / "lock").open("a")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            lock.close()
             raise CommandError(self._held_by()) from None
+        self._lock = lock
         self._running.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Take the announcement back and let another fleet have the folder."""
+        self._running.unlink(missing_ok=True)
+        if self._lock:
+            self._lock.close()
 
     def _held_by(self) -> str:
         running = self.running()
@@ -79,10 +87,6 @@ class DataFolder:
     def announce(self, running: Running) -> None:
         """Let other commands find this fleet."""
         write_private(self._running, json.dumps(asdict(running)))
-
-    def retire(self) -> None:
-        """Take the announcement back."""
-        self._running.unlink(missing_ok=True)
 
     def secrets(self) -> Secrets:
         """The fleet's secrets, made on the first call ever. The operator token also gets a file of its own."""

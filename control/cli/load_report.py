@@ -108,14 +108,13 @@ def summarise(answers: Sequence[TimedAnswer], elapsed_s: float, objectives: Obje
 
 def render(report: dict[str, Any]) -> str:
     """The report for a terminal, times in milliseconds."""
+    objectives, hit_rate = report["objectives"], report["mean_prefix_hit_rate"]
+    wanted = f"TTFT within {objectives['ttft_s']:g} s and TPOT within {objectives['tpot_s'] * 1000:g} ms"
     lines = [
-        (
-            f"{report['completed']} of {report['requests']} requests completed in {report['elapsed_s']:.1f} s: "
-            f"{report['rps']:.2f} per second, goodput {report['goodput_rps']:.2f} per second "
-            f"(TTFT within {report['objectives']['ttft_s']:g} s, TPOT within {report['objectives']['tpot_s'] * 1000:g} ms)"
-        ),
+        f"{report['completed']} of {report['requests']} requests completed in {report['elapsed_s']:.1f} s",
+        f"{report['rps']:.2f} per second, {report['goodput_rps']:.2f} per second with {wanted}",
         f"{report['input_tokens']} tokens in, {report['output_tokens']} out, prefix hit rate "
-        + ("unknown" if report["mean_prefix_hit_rate"] is None else f"{report['mean_prefix_hit_rate']:.1%}"),
+        + ("unknown" if hit_rate is None else f"{hit_rate:.1%}"),
         f"{'ms':>6} {'P50':>9} {'P90':>9} {'P99':>9} {'mean':>9} {'max':>9}",
     ]
     for name in ("ttft_s", "ttst_s", "tpot_s", "itl_s", "e2e_s"):

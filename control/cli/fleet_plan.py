@@ -1,0 +1,88 @@
+"""Decides what an embedded fleet consists of: its sites, nodes and link, and the processes that make it real. Pure."""
+
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from control.cli.data_folder import Secrets
+from control.cli.process_spec import HttpProbe, LogProbe, ProcessSpec, TcpProbe
+from control.domain.topology import FleetSnapshot, Gateway, Link, Node, Role, Site
+
+MODEL = "smollm2-135m"
+BLOCK_TOKENS = 64
+KV_BYTES_PER_TOKEN = 23_040
+SITE_A, SITE_B = "ams", "fra"
+LINK = "ams-fra"
+LINK_BYTES_PER_S = 5_000_000.0
+FLOW_CAP_BYTES_PER_S = 1_500_000.0
+ROUND_TRIP_S = 0.03
+NODES = (("ams-p-01", SITE_A, Role.PREFILL), ("ams-rld-01", SITE_A, Role.RELAY), ("fra-md-01", SITE_B, Role.MAIN))
+GATEWAY = "ams-gw-01"
+
+
+class Engine(StrEnum):
+    """What the nodes are made of."""
+
+    LLAMA = "llama"
+    EMULATED = "emulated"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOptions:
+    """What the operator chose."""
+
+    data_dir: Path
+    engine: Engine = Engine.LLAMA
+    host: str = "127.0.0.1"
+    web_port: int = 8080
+    gateway_port: int = 8000
+    demo: bool = True
+
+    @property
+    def web_url(self) -> str:
+        """The dashboard's address for this machine."""
+        return f"http://127.0.0.1:{self.web_port}"
+
+    @property
+    def gateway_url(self) -> str:
+        """The gateway's address for this machine, without `/v1`."""
+        return f"http://127.0.0.1:{self.gateway_port}"
+
+
+def port_names(engine: Engine) -> list[str]:
+    """The internal ports a fleet needs, by name."""
+    hosts = [name for name, _, _ in NODES] if engine is Engine.LLAMA else ["nodes"]
+    kv = [f"{name}.kv" for name, _, _ in NODES]
+    return ["valkey", "wan", "wan.admin", *hosts, *kv]
+
+
+def plan_fleet(options: FleetOptions, ports: dict[str, int]) -> FleetSnapshot:
+    """The fleet as the gateway and the control plane will know it."""
+
+    def url(name: str) -> str:
+        if options.engine is Engine.LLAMA:
+            return f"http://127.0.0.1:{ports[name]}"
+        return f"http://127.0.0.1:{ports['nodes']}/nodes/{name}"
+
+    return FleetSnapshot(
+        sites=(Site(SITE_A, "Amsterdam"), Site(SITE_B, "Frankfurt")),
+        nodes=tuple(Node(name, site, role, url(name), options.engine.value, MODEL) for name, site, role in NODES),
+        links=(
+            Link(
+                LINK,
+                SITE_A,
+                SITE_B,
+                LINK_BYTES_PER_S,
+                ROUND_TRIP_S,
+                FLOW_CAP_BYTES_PER_S,
+                "127.0.0.1",
+                ports["wan"],
+                f"http://127.0.0.1:{ports['wan.admin']}",
+            ),
+        ),
+        gateways=(Gateway(GATEWAY, SITE_A, options.gateway_url),),
+        model=MODEL,
+        kv_bytes_per_token=KV_BYTES_PER_TOKEN,
+        block_tokens=BLOCK_TOKENS,
+    )
