@@ -1,0 +1,50 @@
+"""The control worker: `celery -A control.worker worker -Q control -B`. Its tasks may touch SQL, agents' may not."""
+
+import logging
+from functools import cache, partial
+from typing import Any
+
+from control.celery_app import create_celery, send_order, tie_children_to_worker, waiting_orders
+from control.orders import CONTROL_QUEUE, REPORT_POLICY, SWEEP, Order
+from control.services.plane import ControlPlane
+from control.services.rollout import Report, record_report, sweep_gateways
+from control.settings import Settings
+from control.store.session import open_database
+
+SWEEP_EVERY_S = 5.0
+
+log = logging.getLogger(__name__)
+settings = Settings.from_environment()
+app = create_celery(settings, "control")
+app.conf.beat_schedule = {
+    "sweep": {
+        "task": SWEEP,
+        "schedule": SWEEP_EVERY_S,
+        "options": {"queue": CONTROL_QUEUE, "expires": SWEEP_EVERY_S},
+    }
+}
+tie_children_to_worker()
+
+
+def _send(order: Order) -> None:
+    send_order(app, order)
+
+
+@cache
+def _plane() -> ControlPlane:
+    # Opened by the first task, so after the fork: a connection must not be shared between processes.
+    return ControlPlane(open_database(settings.database_url), _send)
+
+
+@app.task(name=REPORT_POLICY)  # type: ignore[untyped-decorator]
+def report_policy(**arguments: Any) -> None:
+    """Keep what an agent says a gateway runs."""
+    record_report(_plane(), Report.from_arguments(arguments))
+
+
+@app.task(name=SWEEP)  # type: ignore[untyped-decorator]
+def sweep() -> None:
+    """Send the active policy again where it is missing; finds what a lost message missed."""
+    pushed = sweep_gateways(_plane(), partial(waiting_orders, app))
+    if pushed:
+        log.info("sent the active policy to %s", ", ".join(pushed))

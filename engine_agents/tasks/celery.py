@@ -1,0 +1,8 @@
+"""A site's agent: `celery -A engine_agents.tasks worker -Q site.<name>`."""
+
+from control.celery_app import create_celery, tie_children_to_worker
+from control.settings import Settings
+
+settings = Settings.from_environment()
+app = create_celery(settings, "agent", include=("engine_agents.tasks.policies",))
+tie_children_to_worker()

@@ -1,0 +1,70 @@
+"""Brings a gateway to a policy revision and reports which one it truly runs."""
+
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import httpx
+
+from control.celery_app import send_order
+from control.orders import CONTROL_QUEUE, PUSH_POLICY, REPORT_POLICY, Order
+from engine_agents.tasks.celery import app, settings
+
+REQUEST_TIMEOUT_S = 3.0
+_ERROR_LENGTH = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the gateway runs after an order, as it said itself; `error` is empty where nothing failed."""
+
+    revision: int | None
+    error: str
+
+
+@app.task(name=PUSH_POLICY)  # type: ignore[untyped-decorator]
+def push_policy(
+    *,
+    order_id: str,
+    revision: int,
+    policy: dict[str, Any],
+    fleet: dict[str, Any],
+    gateway: dict[str, str],
+    force: bool = False,
+) -> None:
+    """Push, read back, report. Running twice does no harm: the gateway obeys only rising numbers."""
+    body = {"revision": revision, "policy": policy, "fleet": fleet, "force": force}
+    headers = {"Authorization": f"Bearer {settings.site_secret}"}
+    with httpx.Client(base_url=gateway["url"], headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False) as client:
+        observation = apply_policy(client, body)
+    report = {
+        "order_id": order_id,
+        "gateway": gateway["name"],
+        "site": gateway["site"],
+        "revision": observation.revision,
+        "state": "failed" if observation.error else "applied",
+        "error": observation.error,
+        "applied_at_s": time.time(),
+    }
+    send_order(app, Order(REPORT_POLICY, CONTROL_QUEUE, report))
+
+
+def apply_policy(client: httpx.Client, body: dict[str, Any]) -> Observation:
+    """PUT a configuration to a gateway and GET back what it runs.
+
+    A gateway that runs a newer revision refuses with 409: the order came late, which is no failure.
+    """
+    error = ""
+    try:
+        answer = client.put("/admin/v1/config", json=body)
+        if answer.is_error and answer.status_code != HTTPStatus.CONFLICT:
+            error = f"the gateway refused with {answer.status_code}: {answer.text}"
+        running = client.get("/admin/v1/config")
+        running.raise_for_status()
+        revision = int(running.json()["revision"])
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as failure:
+        return Observation(None, (error or f"{type(failure).__name__}: {failure}")[:_ERROR_LENGTH])
+    if not error and revision < body["revision"]:
+        error = f"the gateway still runs revision {revision}"
+    return Observation(revision, error[:_ERROR_LENGTH])
