@@ -1,0 +1,31 @@
+import pytest
+
+from engine_agents.nodes.engine import Sampling
+from engine_agents.nodes.llama.sampling import completion_options, step_seed
+
+
+def test_greedy_sends_no_sampler_settings() -> None:
+    assert completion_options(Sampling(seed=5), 5, 10) == {"ignore_eos": False, "temperature": 0.0}
+
+
+def test_sampling_passes_top_p_and_top_k_and_never_an_empty_sampler_list() -> None:
+    options = completion_options(Sampling(temperature=0.7, top_p=0.9, top_k=40, ignore_eos=True), 5, 10)
+    assert (options["temperature"], options["top_p"], options["top_k"], options["min_p"]) == (0.7, 0.9, 40, 0.0)
+    assert options["samplers"] == ["temperature", "top_k", "top_p"]
+    assert options["ignore_eos"] is True
+
+
+def test_an_unlimited_top_k_is_zero() -> None:
+    assert completion_options(Sampling(temperature=1.0, top_k=-1), 5, 10)["top_k"] == 0
+
+
+def test_each_position_has_its_own_seed_and_always_the_same() -> None:
+    seeds = [step_seed(7, position) for position in range(100)]
+    assert len(set(seeds)) == 100
+    assert seeds == [step_seed(7, position) for position in range(100)]
+    assert step_seed(8, 0) != step_seed(7, 0)
+
+
+@pytest.mark.parametrize("seed", [0, -1, 2**63 - 1, -(2**63), 2**200])
+def test_any_seed_gives_one_that_does_not_mean_random(seed: int) -> None:
+    assert all(0 <= step_seed(seed, position) < 0xFFFF_FFFF for position in range(50))
