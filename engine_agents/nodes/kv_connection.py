@@ -95,7 +95,7 @@ class _Receiver(asyncio.BufferedProtocol):
         self._ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one, but no subclass
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one, but no subclass
         connection: socket.socket = transport.get_extra_info("socket")
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
