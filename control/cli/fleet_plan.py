@@ -1,12 +1,10 @@
 """Decides what an embedded fleet consists of: its sites, nodes and link, and the processes that make it real. Pure."""
 
-import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from control.cli.data_folder import Secrets
-from control.cli.process_spec import HttpProbe, LogProbe, ProcessSpec, TcpProbe
 from control.domain.topology import FleetSnapshot, Gateway, Link, Node, Role, Site
 
 MODEL = "smollm2-135m"
@@ -86,3 +84,20 @@ def plan_fleet(options: FleetOptions, ports: dict[str, int]) -> FleetSnapshot:
         kv_bytes_per_token=KV_BYTES_PER_TOKEN,
         block_tokens=BLOCK_TOKENS,
     )
+
+
+def links_document(fleet: FleetSnapshot) -> dict[str, Any]:
+    """The WAN relay's configuration."""
+    return {
+        "links": [
+            {
+                "name": link.name,
+                "source": link.source,
+                "target": link.target,
+                "capacity_bytes_per_s": link.capacity_bytes_per_s,
+                "flow_cap_bytes_per_s": link.flow_cap_bytes_per_s,
+                "rtt_s": link.rtt_s,
+            }
+            for link in fleet.links
+        ]
+    }

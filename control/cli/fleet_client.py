@@ -1,0 +1,85 @@
+"""A thin client of the control plane's REST API, for commands on the operator's machine."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from control.cli.data_folder import DataFolder
+from control.cli.errors import CommandError
+
+_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAddress:
+    """Where a fleet answers, and the token that opens its control plane."""
+
+    web_url: str
+    gateway_url: str
+    token: str
+
+
+def find_fleet(data_dir: Path, web_url: str | None = None, gateway_url: str | None = None) -> FleetAddress:
+    """The fleet that runs from a data folder; given addresses win over the announced ones.
+
+    Raises:
+        CommandError: no fleet has been announced there, or its token cannot be read.
+    """
+    folder = DataFolder(data_dir)
+    running = folder.running()
+    if running is None and not (web_url and gateway_url):
+        raise CommandError(f"No fleet runs from {folder.path}: start one (make up), or name its folder: --data")
+    try:
+        token = folder.operator_token.read_text().strip()
+    except OSError as error:
+        raise CommandError(f"Cannot read the operator token {folder.operator_token}: {error.strerror}") from error
+    return FleetAddress(
+        web_url=web_url or (running.web_url if running else ""),
+        gateway_url=gateway_url or (running.gateway_url if running else ""),
+        token=token,
+    )
+
+
+def call_api(
+    address: FleetAddress, method: str, path: str, body: dict[str, Any] | None = None, **headers: str
+) -> dict[str, Any]:
+    """One call of `/api/v1`; the decoded reply.
+
+    Raises:
+        CommandError: nothing answers, or the call was refused; the text is the problem's own.
+    """
+    try:
+        response = httpx.request(
+            method,
+            f"{address.web_url}/api/v1{path}",
+            json=body,
+            headers={"Authorization": f"Bearer {address.token}", **headers},
+            timeout=_TIMEOUT_S,
+            trust_env=False,
+        )
+    except httpx.HTTPError as error:
+        raise CommandError(f"The control plane at {address.web_url} does not answer: {error}") from error
+    if response.is_error:
+        raise CommandError(_problem_text(response))
+    document: dict[str, Any] = response.json()
+    return document
+
+
+def fetch_nodes(address: FleetAddress) -> list[dict[str, Any]]:
+    """All nodes of the fleet, each with `name`, `url`, `role` and `model`.
+
+    Raises:
+        CommandError: the control plane cannot be asked.
+    """
+    nodes: list[dict[str, Any]] = call_api(address, "GET", "/nodes")["items"]
+    return nodes
+
+
+def _problem_text(response: httpx.Response) -> str:
+    try:
+        problem = response.json()
+        return f"{problem.get('title', 'Refused')} ({response.status_code}): {problem.get('detail', '')}"
+    except ValueError:
+        return f"The control plane refused with {response.status_code}"

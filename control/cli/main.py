@@ -1,0 +1,218 @@
+"""The `pdd` command. Each subcommand loads only what it needs, so that all start quickly."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from control.cli.errors import CommandError
+from control.processes import die_with_parent
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+check_app = typer.Typer(no_args_is_help=True, help="Check that a running fleet does what it should.")
+policy_app = typer.Typer(no_args_is_help=True, help="Read and change the policy.")
+app.add_typer(check_app, name="check")
+app.add_typer(policy_app, name="policy")
+
+DataOption = Annotated[Path, typer.Option("--data", envvar="PDD_DATA_DIR", help="Folder of the fleet's data.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
+DEFAULT_DATA = Path(".data")
+
+
+@app.callback()
+def pdd() -> None:
+    """Control plane, gateway and dashboard for LLM serving across datacenters."""
+
+
+@app.command()
+def up(
+    data: DataOption = DEFAULT_DATA,
+    engine: Annotated[str, typer.Option(help="What the nodes are: llama or emulated.")] = "llama",
+    web_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of dashboard and REST API.")] = 8080,
+    gateway_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the OpenAI API.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address that dashboard and gateway listen on.")] = "127.0.0.1",
+    demo: Annotated[bool, typer.Option(help="Send demo traffic.")] = True,
+    die_with_parent_: Annotated[bool, typer.Option("--die-with-parent", hidden=True)] = False,
+) -> None:
+    """Start a whole fleet on this machine: two sites, three nodes, gateway, dashboard. Ctrl-C stops it."""
+    if die_with_parent_:
+        die_with_parent()
+    from control.cli.fleet_plan import Engine, FleetOptions
+    from control.cli.up import run_up
+
+    try:
+        kind = Engine(engine)
+    except ValueError:
+        raise CommandError(f"--engine is one of {', '.join(Engine)}, not {engine}") from None
+    options = FleetOptions(data.absolute(), kind, host, web_port, gateway_port, demo)
+    began_s = time.monotonic()
+    run_up(options, lambda line: print(f"{time.monotonic() - began_s:6.1f} s  {line}", flush=True))
+
+
+@app.command()
+def load(
+    url: Annotated[str | None, typer.Argument(help="Base of an OpenAI API, with /v1; else the running fleet.")] = None,
+    data: DataOption = DEFAULT_DATA,
+    model: Annotated[str | None, typer.Option(help="Default: the first one the endpoint lists.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed sends the same sessions.")] = 1,
+    sessions: Annotated[int, typer.Option(min=1, help="Sessions at a time.")] = 4,
+    requests: Annotated[int | None, typer.Option(min=1, help="Stop after this many requests.")] = None,
+    duration: Annotated[float | None, typer.Option(min=0.1, help="Stop after this many seconds.")] = None,
+    scale: Annotated[float, typer.Option(min=0.1, help="Prompts so many times as long as 200 to 1,000 tokens.")] = 1.0,
+    think: Annotated[float, typer.Option(min=0, help="Think times so many times as long as 1.5 to 6 s.")] = 1.0,
+    slo_ttft: Annotated[float, typer.Option(help="Goodput: first token within this, seconds.")] = 10.0,
+    slo_tpot: Annotated[float, typer.Option(help="Goodput: time per further token within this, seconds.")] = 0.05,
+    api_key: Annotated[str | None, typer.Option(envvar="OPENAI_API_KEY", help="Sent as a bearer token.")] = None,
+    demo: Annotated[bool, typer.Option("--demo", hidden=True)] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Send closed-loop agent sessions to an OpenAI endpoint and report TTFT, TTST, TPOT, ITL and goodput."""
+    from control.cli import load_command
+    from control.cli.load_report import Objectives, render
+
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    base_url = url or f"{_fleet(data).gateway_url}/v1"
+    options = load_command.LoadOptions(
+        base_url=base_url.rstrip("/"),
+        model=model or "",
+        seed=seed,
+        sessions=sessions,
+        requests=requests,
+        duration_s=duration,
+        shape=load_command.WorkloadShape().scaled(scale),
+        headers=headers,
+        think_scale=think,
+    )
+    if demo:
+        asyncio.run(load_command.run_demo(options))
+        return
+    if requests is None and duration is None:
+        raise CommandError("Say when to stop: --requests N, --duration SECONDS, or both")
+    report = asyncio.run(load_command.run_load(options, Objectives(slo_ttft, slo_tpot)))
+    print(json.dumps(report) if as_json else render(report))
+    if not report["completed"]:
+        raise typer.Exit(1)
+
+
+@check_app.command("handoff")
+def check_handoff(
+    data: DataOption = DEFAULT_DATA,
+    requests: Annotated[int, typer.Option(min=1, help="How many to send.")] = 40,
+    concurrency: Annotated[int, typer.Option(min=1, max=16, help="How many at a time.")] = 3,
+    seed: Annotated[int | None, typer.Option(help="The same seed makes the same prompts. Default: a new one.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare answers that went through each pipeline and handoff mode with one node's own, token by token."""
+    from control.cli.check import HandoffCheck
+
+    chosen = seed if seed is not None else int.from_bytes(os.urandom(4))
+    print(f"seed {chosen}", file=sys.stderr, flush=True)
+    tally = asyncio.run(HandoffCheck(_fleet(data), chosen).run(requests, concurrency))
+    document = tally.document()
+    if as_json:
+        print(json.dumps(document, separators=(",", ":")))
+    else:
+        modes = {**document["pipelines"], **document["handoff_modes"]}
+        print(
+            f"{tally.exact} of {tally.requests} exact; " + ", ".join(f"{name} {count}" for name, count in modes.items())
+        )
+    if not tally.is_proof:
+        raise typer.Exit(1)
+
+
+@policy_app.command("show")
+def policy_show(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
+    """The policy that should run, and what each gateway runs."""
+    from control.cli.fleet_client import call_api
+
+    _print_active(call_api(_fleet(data), "GET", "/policies/active"), as_json=as_json)
+
+
+@policy_app.command("set")
+def policy_set(
+    changes: Annotated[list[str], typer.Argument(help="PATH=VALUE, as in routing.direct_hit_rate=0.9.")],
+    data: DataOption = DEFAULT_DATA,
+    reason: ReasonOption = "",
+    apply: Annotated[bool, typer.Option(help="Make it the active one.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Store a new revision with some fields changed, and apply it."""
+    from control.cli.fleet_client import call_api
+
+    fleet = _fleet(data)
+    active = call_api(fleet, "GET", "/policies/active")
+    body = {
+        "changes": dict(_change(change) for change in changes),
+        "base_revision": active["revision"],
+        "reason": reason or "Changed with pdd policy set",
+        "apply": apply,
+    }
+    created = call_api(fleet, "POST", "/policies/revisions", body)
+    told = f"revision {created['number']} {'applied' if apply else 'stored, not applied'}"
+    print(json.dumps(created) if as_json else told)
+
+
+@policy_app.command("apply")
+def policy_apply(
+    revision: Annotated[int, typer.Argument(help="Number of the revision.")],
+    data: DataOption = DEFAULT_DATA,
+    reason: ReasonOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a stored revision the active one."""
+    from control.cli.fleet_client import call_api
+
+    body = {"reason": reason or "Applied with pdd policy apply"}
+    _print_active(call_api(_fleet(data), "POST", f"/policies/revisions/{revision}/apply", body), as_json=as_json)
+
+
+def _print_active(active: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(active))
+        return
+    print(f"revision {active['revision']}: {active['reason']}")
+    for section, fields in active["document"].items():
+        print(f"  {section}: {json.dumps(fields)}")
+    for gateway in active["gateways"]:
+        print(f"  gateway {gateway['name']} runs {gateway['revision']} ({gateway['state']})")
+
+
+def _change(text: str) -> tuple[str, Any]:
+    """A field's path and its value: JSON where it is JSON, else a word."""
+    path, sign, value = text.partition("=")
+    if not sign:
+        raise CommandError(f"A change looks like PATH=VALUE, not {text}")
+    try:
+        return path, json.loads(value)
+    except ValueError:
+        return path, value
+
+
+def _fleet(data: Path) -> Any:
+    from control.cli.fleet_client import find_fleet
+
+    return find_fleet(data)
+
+
+def main() -> int:
+    """Run the command; what it cannot do is one plain text on stderr and exit code 1."""
+    try:
+        app(standalone_mode=False)
+    except CommandError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except typer.Exit as stop:
+        return stop.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
