@@ -1,0 +1,65 @@
+"""What control and operators may ask of a gateway: its configuration and its live state."""
+
+import hmac
+from typing import Any
+from urllib.parse import parse_qs
+
+from engine_agents.gateway.config import ConfigError, StaleRevisionError, parse_document
+from engine_agents.gateway.errors import RefusalError, invalid
+from engine_agents.gateway.gateway import Gateway
+
+Reply = tuple[int, dict[str, Any]]
+
+
+class AdminApi:
+    """Routes below /admin/v1, all of them behind the site's secret; without a secret they are switched off."""
+
+    def __init__(self, gateway: Gateway, site_secret: str) -> None:
+        self._gateway = gateway
+        self._expected = f"Bearer {site_secret}".encode() if site_secret else b""
+
+    def handle(self, method: str, resource: str, query: bytes, authorization: str, body: bytes) -> Reply:
+        """Status and document.
+
+        Raises:
+            RefusalError: not allowed, unknown, or the configuration cannot be obeyed.
+        """
+        self._check_secret(authorization)
+        match method, resource:
+            case "GET", "config":
+                return 200, self._config()
+            case "PUT", "config":
+                force = parse_qs(query.decode("latin-1")).get("force", [""])[0].lower() in {"1", "true"}
+                return 200, self._apply(body, force=force)
+            case "GET", "state":
+                return 200, self._gateway.state.snapshot()
+            case _:
+                raise RefusalError(404, f"There is no {method} {resource} here.", code="not_found")
+
+    def _check_secret(self, authorization: str) -> None:
+        if not self._expected:
+            raise RefusalError(403, "This gateway has no site secret, so its admin API is off.", code="admin_off")
+        if not hmac.compare_digest(authorization.encode(), self._expected):
+            raise RefusalError(
+                401, "The site's secret is needed.", kind="authentication_error", code="invalid_site_secret"
+            )
+
+    def _config(self) -> dict[str, Any]:
+        running = self._gateway.configs.running
+        if running is None:
+            return {"gateway": self._gateway.name, "revision": None, "applied_at": None}
+        return {"gateway": self._gateway.name, "revision": running.revision, "applied_at": running.applied_at_s}
+
+    def _apply(self, body: bytes, *, force: bool) -> dict[str, Any]:
+        try:
+            running = self._gateway.configs.apply(parse_document(body), force=force)
+        except StaleRevisionError as error:
+            raise RefusalError(409, str(error), code="stale_revision") from None
+        except ConfigError as error:
+            raise invalid(str(error), code="invalid_config") from None
+        except OSError as error:
+            raise RefusalError(
+                500, f"The configuration cannot be written: {error.strerror}.", kind="server_error", code="not_written"
+            ) from None
+        self._gateway.state.adopt(running)
+        return {"gateway": self._gateway.name, "revision": running.revision, "applied_at": running.applied_at_s}

@@ -1,0 +1,136 @@
+"""What a gateway runs on: one revision of policy and fleet, replaced as a whole and kept on disk."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from control.domain.policy import Policy, PolicyError, parse_policy
+from control.domain.topology import FleetSnapshot, Node, NodeState, Role
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be obeyed; the running one stays."""
+
+
+class StaleRevisionError(ConfigError):
+    """A configuration older than the running one."""
+
+
+class ConfigDocument(msgspec.Struct, frozen=True):
+    """Body of PUT /admin/v1/config, and the content of the file."""
+
+    revision: int
+    policy: dict[str, Any]
+    fleet: dict[str, Any]
+    applied_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningConfig:
+    """A checked configuration. A request keeps the one it started with."""
+
+    revision: int
+    policy: Policy
+    fleet: FleetSnapshot
+    applied_at_s: float
+
+    def nodes(self, role: Role, model: str) -> list[Node]:
+        """Nodes of a role that serve a model, in the order of the fleet document."""
+        return [node for node in self.fleet.nodes_of(role) if node.model == model]
+
+    def node(self, name: str) -> Node:
+        """The node of that name.
+
+        Raises:
+            KeyError: the fleet has none.
+        """
+        for node in self.fleet.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+    @property
+    def models(self) -> list[str]:
+        """Ids of the models that ready nodes serve, the fleet's own first."""
+        served = {node.model for node in self.fleet.nodes if node.state is not NodeState.DISABLED}
+        return sorted(served, key=lambda model: (model != self.fleet.model, model))
+
+
+class ConfigStore:
+    """The running configuration and its file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._document: ConfigDocument | None = None
+        self.running: RunningConfig | None = None
+
+    def load(self) -> None:
+        """Start from the file, if there is one.
+
+        Raises:
+            ConfigError: the file holds no configuration.
+        """
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return
+        document = parse_document(data)
+        self.running = _checked(document)
+        self._document = document
+
+    def apply(self, document: ConfigDocument, *, force: bool = False) -> RunningConfig:
+        """Check, write to disk, then run on it. The same content twice is one change.
+
+        Raises:
+            StaleRevisionError: it is older than the running one, and `force` is not set.
+            ConfigError: it cannot be obeyed.
+            OSError: it cannot be written; nothing has changed then.
+        """
+        current = self._document
+        if current is not None and self.running is not None:
+            if document.revision < current.revision and not force:
+                raise StaleRevisionError(f"revision {document.revision} is older than {current.revision}, which runs")
+            if msgspec.structs.replace(document, applied_at=current.applied_at) == current:
+                return self.running
+        document = msgspec.structs.replace(document, applied_at=time.time())
+        checked = _checked(document)
+        self._write(msgspec.json.encode(document))
+        self._document, self.running = document, checked
+        return checked
+
+    def _write(self, data: bytes) -> None:
+        """Replace the file so that a crash leaves the old or the new one, never half of one."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self._path.with_suffix(".partial")
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self._path)
+
+
+def parse_document(data: bytes) -> ConfigDocument:
+    """Read a configuration's JSON.
+
+    Raises:
+        ConfigError: it is not one.
+    """
+    try:
+        return msgspec.json.decode(data, type=ConfigDocument)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not a configuration: {error}") from error
+
+
+def _checked(document: ConfigDocument) -> RunningConfig:
+    try:
+        policy = parse_policy(document.policy)
+        fleet = FleetSnapshot.from_document(document.fleet)
+    except PolicyError as error:
+        raise ConfigError(f"policy: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"fleet: {type(error).__name__}: {error}") from error
+    return RunningConfig(document.revision, policy, fleet, document.applied_at)

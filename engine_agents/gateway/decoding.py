@@ -1,0 +1,55 @@
+"""One generation on one node, committed chunk by chunk."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from control.domain.commit import Turn
+from control.domain.topology import Node
+from engine_agents.gateway.exchange import Exchange
+from engine_agents.gateway.node_client import Chunk, NodeRefusedError, NodeStream, Prompt, WorkDone
+
+
+def open_stream(
+    x: Exchange, node: Node, prompt: Prompt, max_tokens: int, kv_params: Mapping[str, Any] | None = None
+) -> NodeStream:
+    """The request's generation on a node, from this prompt on, with the client's sampling."""
+    return x.client.stream(
+        node, prompt, x.request.model, max_tokens, sampling=x.request.sampling, kv_params=kv_params, salt=x.salt
+    )
+
+
+async def decode_to_end(
+    x: Exchange,
+    turn: Turn,
+    node: Node,
+    prompt: Prompt,
+    *,
+    kv_params: Mapping[str, Any] | None = None,
+    on_first: Callable[[], None] | None = None,
+) -> WorkDone:
+    """Generate the rest of the answer on a node; `on_first` is called at its first chunk.
+
+    The connection is closed as soon as the answer is complete, which stops the engine where a stop string ended it.
+
+    Raises:
+        NodeError: the node failed; what was committed stays, and another node can go on from it.
+    """
+    work = WorkDone()
+    with x.state.work_on(node):
+        async with open_stream(x, node, prompt, x.commit.remaining_tokens, kv_params) as chunks:
+            async for chunk in chunks:
+                if on_first is not None:
+                    on_first()
+                    on_first = None
+                work = chunk.pdd or work
+                is_engine_done = await x.accept(turn, node.name, chunk)
+                if x.commit.is_done and not is_engine_done and not _is_last(chunk):
+                    break
+        if not x.commit.is_done:
+            raise NodeRefusedError(node.name, "ended the answer before its limit")
+    return work
+
+
+def _is_last(chunk: Chunk) -> bool:
+    """Whether the chunk follows the engine's own end: it carries usage only."""
+    return not chunk.choices

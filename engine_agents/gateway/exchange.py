@@ -1,0 +1,177 @@
+"""One client request on its way through the gateway: what was asked, what was decided, what was sent."""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from control.domain.commit import Commit, EngineOverrunError, Flush, Piece, Turn
+from control.domain.outcome import Outcome
+from control.domain.routing import Route
+from control.telemetry.records import RequestRecord
+from engine_agents.gateway.config import RunningConfig
+from engine_agents.gateway.node_client import (
+    Chunk,
+    NodeClient,
+    NodeError,
+    NodeRefusedError,
+    Prompt,
+    TransferRefusedError,
+    WorkDone,
+)
+from engine_agents.gateway.openai_schema import GenerationRequest
+from engine_agents.gateway.state import GatewayState
+from engine_agents.gateway.timeline import Timeline
+
+log = logging.getLogger(__name__)
+
+
+class Answer(Protocol):
+    """Where the answer goes: a stream of events or one body."""
+
+    async def put(self, flush: Flush) -> None:
+        """Take the next part of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """What a request's headers say that matters here."""
+
+    request_id: str
+    traffic: str = "live"
+    service_class: str = "default"
+    wants_explanation: bool = False
+
+
+@dataclass(slots=True)
+class Facts:
+    """What was learned while serving; becomes part of the record."""
+
+    prefill_node: str = ""
+    relay_node: str = ""
+    main_node: str = ""
+    predicted_prefix_tokens: int = 0
+    cached_tokens: int | None = None
+    transfer_s: float | None = None
+    pulled_tokens: int | None = None
+    pulled_bytes: int | None = None
+    handoff_mode: str = ""
+    handoff_batches: int = 0
+    handoff_stall_s: float | None = None
+    expected_recomputed_tokens: int | None = None
+    recomputed_tokens: int | None = None
+    resumes: int = 0
+    first_route: Route | None = None
+
+    def pulled(self, work: WorkDone, seconds: float) -> None:
+        """Note what a transfer moved; the engine's own time counts where it gives one."""
+        self.transfer_s = work.pull_s if work.pull_s is not None else seconds
+        self.pulled_tokens = work.pulled_tokens
+        self.pulled_bytes = work.pulled_bytes
+
+
+@dataclass(slots=True)
+class Exchange:
+    """Everything that serving one request needs."""
+
+    headers: Headers
+    request: GenerationRequest
+    config: RunningConfig
+    state: GatewayState
+    client: NodeClient
+    timeline: Timeline
+    prompt: Prompt
+    commit: Commit
+    answer: Answer
+    tenant: str = ""
+    facts: Facts = field(default_factory=Facts)
+    excluded: set[str] = field(default_factory=set)
+
+    @property
+    def salt(self) -> str:
+        """What block hashes of this request are salted with; empty for none."""
+        tenant = self.tenant if self.config.policy.cache.tenant_salt else ""
+        return f"{tenant}/{self.request.cache_salt}" if tenant else self.request.cache_salt
+
+    def current_prompt(self) -> Prompt:
+        """The prompt and the answer so far: what any decoder can go on from."""
+        return self.prompt.extended(self.commit.token_ids)
+
+    async def accept(self, turn: Turn, node: str, chunk: Chunk) -> bool:
+        """Commit an engine's chunk and send on what may be sent; True once the engine has finished.
+
+        Raises:
+            NodeRefusedError: the engine does not keep to the dialect.
+        """
+        if not chunk.choices:
+            return False
+        choice = chunk.choices[0]
+        if choice.token_ids is None:
+            raise NodeRefusedError(node, "streams without token ids")
+        try:
+            flush = self.commit.accept(turn, Piece(choice.token_ids, choice.text, choice.finish_reason))
+        except EngineOverrunError as error:
+            raise NodeRefusedError(node, str(error)) from error
+        if flush is not None and (flush.token_ids or flush.text or flush.finish):
+            await self.answer.put(flush)
+            self.timeline.sent(len(flush.token_ids))
+        return choice.finish_reason is not None
+
+    def record(self, gateway: str, site: str, outcome: Outcome, status: int) -> RequestRecord:
+        """The request's record, without a word of its text."""
+        facts, times, route = self.facts, self.timeline, self.facts.first_route
+        inputs = route.inputs if route else None
+        return RequestRecord(
+            request_id=self.headers.request_id,
+            gateway=gateway,
+            site=site,
+            received_at_s=times.received_at_s,
+            model=self.request.model,
+            pipeline=route.pipeline.wire if route else "",
+            reason=route.reason.wire if route else "",
+            outcome=outcome.value,
+            status=status,
+            policy_revision=self.config.revision,
+            traffic=self.headers.traffic,
+            tenant=self.tenant,
+            service_class=self.headers.service_class,
+            stream=self.request.is_stream,
+            prefill_node=facts.prefill_node,
+            relay_node=facts.relay_node,
+            main_node=facts.main_node,
+            link=route.link if route else "",
+            input_tokens=len(self.prompt),
+            output_tokens=self.commit.output_tokens,
+            eager_tokens=self.commit.eager_tokens,
+            max_output_tokens=self.commit.max_tokens,
+            cached_tokens=facts.cached_tokens,
+            predicted_prefix_tokens=facts.predicted_prefix_tokens,
+            drc_resident_tokens=inputs.resident_tokens if inputs else 0,
+            drc_in_flight_tokens=inputs.in_flight_tokens if inputs else 0,
+            uncached_tokens=inputs.uncached_tokens if inputs else 0,
+            predicted_transfer_s=inputs.predicted_transfer_s if inputs else 0.0,
+            transfer_s=facts.transfer_s,
+            pulled_tokens=facts.pulled_tokens,
+            pulled_bytes=facts.pulled_bytes,
+            handoff_mode=facts.handoff_mode,
+            handoff_batches=facts.handoff_batches,
+            handoff_stall_s=facts.handoff_stall_s,
+            expected_recomputed_tokens=facts.expected_recomputed_tokens,
+            recomputed_tokens=facts.recomputed_tokens,
+            resumes=facts.resumes,
+            ttft_s=times.ttft_s,
+            ttst_s=times.ttst_s,
+            tpot_s=times.tpot_s,
+            max_itl_s=times.max_itl_s,
+            e2e_s=times.elapsed_s,
+            gateway_overhead_s=times.overhead_s,
+            relay_utilization=inputs.relay_utilization if inputs else 0.0,
+            stages=times.stages,
+        )
+
+
+def note_failure(x: Exchange, error: NodeError) -> None:
+    """A node failed this request, which goes on without it; a refused transfer does not say which side is at fault."""
+    log.info("request %s: %s failed: %s %d", x.headers.request_id, error.node, type(error).__name__, error.status)
+    x.facts.resumes += 1
+    if not isinstance(error, TransferRefusedError):
+        x.excluded.add(error.node)

@@ -1,0 +1,356 @@
+"""RELAY: relay decode at once, KV to MD meanwhile, then the handoff by token ids, in one shot or by catching up.
+
+One loop per request takes events from three tasks (the relay's stream, the transfer, a catch-up batch), so that
+every decision sees them in one order. Leaving it early by cancellation, as when the client goes, drops the
+transfer; an answer that merely ends early on the relay lets it finish.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from control.domain.commit import Side, Turn
+from control.domain.handoff import HandoffKnobs, HandoffMode, HandoffStep, choose_handoff_mode, next_handoff_step
+from control.domain.topology import Node, Role
+from engine_agents.gateway.decoding import decode_to_end, open_stream
+from engine_agents.gateway.exchange import Exchange, note_failure
+from engine_agents.gateway.node_client import Chunk, NodeError, Prompt, Reply
+from engine_agents.gateway.planning import Plan, another_node, with_main
+from engine_agents.gateway.timeline import Stage
+from engine_agents.gateway.transfers import Transfer, consumer_params, finish_in_background, hold_lease, pull_ahead
+
+log = logging.getLogger(__name__)
+
+MAX_RELAY_STARTS = 3
+MAX_TRANSFER_STARTS = 3
+RETRY_PAUSE_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """The prompt's KV is on P."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromRelay:
+    """A chunk of the relay's stream."""
+
+    turn: Turn
+    node: str
+    chunk: Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class RelayEnded:
+    """The relay's stream has ended by itself."""
+
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class RelayLost:
+    """The relay, or P before it, failed."""
+
+    turn: Turn
+    error: NodeError
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """MD has the prompt's KV."""
+
+
+@dataclass(frozen=True, slots=True)
+class MainLost:
+    """The transfer or a catch-up batch failed."""
+
+    error: NodeError
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """MD has computed the KV of the first `tokens` eager tokens, and would go on with the reply's token."""
+
+    tokens: int
+    reply: Reply
+
+
+Event = Prefilled | FromRelay | RelayEnded | RelayLost | Arrived | MainLost | CaughtUp
+
+
+async def run_relay(x: Exchange, plan: Plan) -> None:
+    """Serve a request through P, RLD and MD.
+
+    Raises:
+        NodeError: it cannot go on here; what was committed stays, and a new plan can go on from it.
+    """
+    relay = _Relay(x, plan)
+    relay.mark_transfer()
+    turn = None
+    try:
+        turn = await relay.run_until_cut()
+    except BaseException:
+        relay.drop_transfer()
+        raise
+    finally:
+        await relay.stop()
+    if turn is None:
+        relay.leave_transfer()
+    else:
+        await relay.continue_on_main(turn)
+
+
+class _Relay:
+    """The state of one relayed request up to its cut."""
+
+    def __init__(self, x: Exchange, plan: Plan) -> None:
+        self.x = x
+        self.plan = plan
+        self.knobs = _knobs(x, plan)
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.relay_task: asyncio.Task[None] | None = None
+        self.batch_task: asyncio.Task[None] | None = None
+        self.transfer: Transfer | None = None
+        self.transfer_task: asyncio.Task[None] | None = None
+        self.relay_starts = 0
+        self.transfer_starts = 0
+        self.relay_runs = False
+        self.main_has_prompt = False
+        self.main_error: NodeError | None = None
+        self.mode: HandoffMode | None = None
+        self.batches = 0
+        self.caught_up_tokens = 0
+        self.last_pending_tokens = 0
+        self.decode_start_s: float | None = None
+
+    @property
+    def answered_tokens(self) -> int:
+        """Committed tokens that are not part of the plan's prompt."""
+        return len(self.x.prompt) + len(self.x.commit.token_ids) - len(self.plan.prompt)
+
+    async def run_until_cut(self) -> Turn | None:
+        """Take events until MD is to go on, and freeze the cut; None if the answer ended on the relay."""
+        assert self.plan.relay is not None, "a RELAY plan has a relay"  # noqa: S101
+        self._start_relay(self.plan.relay)
+        while not self.x.commit.is_done:
+            if await self._handle(await self.events.get()):
+                self._end_relay_stage()
+                return self.x.commit.open(Side.MAIN)
+        self._end_relay_stage()
+        return None
+
+    async def _handle(self, event: Event) -> bool:
+        """Act on one event; True if the cut is to be made now."""
+        match event:
+            case Prefilled():
+                self._start_transfer()
+            case FromRelay(turn, node, chunk):
+                if self.decode_start_s is None:
+                    self.decode_start_s = self.x.timeline.elapsed_s
+                await self.x.accept(turn, node, chunk)
+            case RelayEnded(turn) if turn.number == self.relay_turn.number:
+                self.relay_runs = False
+                return self._after_relay_stopped()
+            case RelayLost(turn, error) if turn.number == self.relay_turn.number:
+                self.relay_runs = False
+                return self._replace_relay(error)
+            case Arrived():
+                self.main_has_prompt = True
+                return self._hand_over()
+            case CaughtUp(tokens, reply):
+                self._check_token(tokens, reply)
+                self.batch_task, self.caught_up_tokens = None, tokens
+                return self._hand_over()
+            case MainLost(error):
+                self._replace_main(error)
+            case RelayEnded() | RelayLost():
+                pass
+        return False
+
+    # Relay decode
+
+    def _start_relay(self, node: Node) -> None:
+        turn = self.x.commit.open(Side.RELAY)
+        assert turn is not None, "an unfinished answer can be continued"  # noqa: S101
+        self.relay_turn = turn
+        self.relay_starts += 1
+        self.relay_runs = True
+        self.x.facts.relay_node = node.name
+        self.relay_task = asyncio.create_task(self._stream_relay(turn, node, self.x.current_prompt()))
+
+    async def _stream_relay(self, turn: Turn, node: Node, prompt: Prompt) -> None:
+        x, put = self.x, self.events.put_nowait
+        assert self.plan.prefill is not None, "a RELAY plan has a prefill node"  # noqa: S101
+        cap = max(1, x.config.policy.handoff.relay_max_tokens - x.commit.eager_tokens)
+        try:
+            async with hold_lease(x, self.plan.prefill, prompt, is_first=self.relay_starts == 1) as held:
+                x.state.index.add_resident(self.plan.prefill.name, self.plan.hashes)
+                put(Prefilled())
+                params = consumer_params(held.lease, None, "", "relay", x.headers.service_class)
+                start_s = x.timeline.elapsed_s
+                with x.state.work_on(node):
+                    async with open_stream(x, node, prompt, min(cap, x.commit.remaining_tokens), params) as chunks:
+                        async for chunk in chunks:
+                            if not held.is_used:
+                                held.used()
+                                x.timeline.add(Stage.KV_RDMA, start_s)
+                                x.state.index.add_resident(node.name, self.plan.hashes)
+                            put(FromRelay(turn, node.name, chunk))
+            put(RelayEnded(turn))
+        except NodeError as error:
+            put(RelayLost(turn, error))
+
+    def _after_relay_stopped(self) -> bool:
+        """The relay made all it may: the stream waits for MD, and fails if MD cannot be had."""
+        if self.x.commit.is_done:
+            return False
+        if self.main_error is not None:
+            raise self.main_error
+        return self.main_has_prompt and self.batch_task is None
+
+    def _replace_relay(self, error: NodeError) -> bool:
+        """Go on at once on another relay; without one, the stream waits for MD."""
+        note_failure(self.x, error)
+        if self.main_has_prompt:
+            return self.batch_task is None
+        if self.transfer_task is None:
+            raise error  # nothing is under way yet: plan anew
+        assert self.plan.prefill is not None, "a RELAY plan has a prefill node"  # noqa: S101
+        relay = another_node(self.x, self.plan, Role.RELAY, self.plan.prefill.site)
+        if relay is not None and self.plan.prefill.name not in self.x.excluded and self.relay_starts < MAX_RELAY_STARTS:
+            self._start_relay(relay)
+        elif self.main_error is not None:
+            raise self.main_error
+        return False
+
+    def _end_relay_stage(self) -> None:
+        if self.decode_start_s is not None:
+            self.x.timeline.add(Stage.RELAY_DECODE, self.decode_start_s)
+
+    # The way to MD
+
+    def _start_transfer(self) -> None:
+        if self.transfer_task is not None:
+            return
+        assert self.transfer is not None, "the marks are set before anything is awaited"  # noqa: S101
+        self.transfer_task = self.x.state.spawn(self._pull(self.plan, self.transfer), "pull ahead")
+
+    async def _pull(self, plan: Plan, transfer: Transfer) -> None:
+        try:
+            if self.transfer_starts > 1:
+                await asyncio.sleep(RETRY_PAUSE_S * (self.transfer_starts - 1))
+            await pull_ahead(self.x, plan, transfer)
+        except NodeError as error:
+            self.events.put_nowait(MainLost(error))
+        else:
+            self.events.put_nowait(Arrived())
+
+    def mark_transfer(self) -> None:
+        """Tell the index that the prompt is on its way; done before anything is awaited."""
+        assert self.plan.main is not None, "a RELAY plan has a main node"  # noqa: S101
+        self.transfer_starts += 1
+        self.x.facts.main_node = self.plan.main.name
+        self.transfer = Transfer(self.x.state, self.plan, self.x.config.fleet.kv_bytes_per_token)
+
+    def _hand_over(self) -> bool:
+        """Decide on the next step now that MD has all that was sent to it; True for the cut."""
+        pending = self.answered_tokens - self.caught_up_tokens
+        if self.mode is None:
+            self.mode = choose_handoff_mode(pending, self.x.state.relay_is_at_ceiling, self.knobs)
+            self.x.facts.handoff_mode = self.mode.value
+        step = next_handoff_step(self.mode, pending, self.last_pending_tokens, self.batches, self.knobs)
+        if step is HandoffStep.CUT or not self.relay_runs:
+            return True
+        self.last_pending_tokens = pending
+        self.batches += 1
+        self.x.facts.handoff_batches += 1
+        self.batch_task = asyncio.create_task(self._send_batch(self.answered_tokens, self.x.current_prompt()))
+        return False
+
+    async def _send_batch(self, tokens: int, prompt: Prompt) -> None:
+        assert self.plan.main is not None, "a RELAY plan has a main node"  # noqa: S101
+        try:
+            with self.x.state.work_on(self.plan.main):
+                reply = await self.x.client.extend(self.plan.main, prompt, self.x.request.model, self.x.salt)
+        except NodeError as error:
+            self.events.put_nowait(MainLost(error))
+        else:
+            self.events.put_nowait(CaughtUp(tokens, reply))
+
+    def _check_token(self, tokens: int, reply: Reply) -> None:
+        """At temperature 0 MD must name the token that the relay made next."""
+        position = tokens + len(self.plan.prompt) - len(self.x.prompt)
+        made = self.x.commit.token_ids[position : position + 1]
+        if self.x.request.sampling.get("temperature") == 0 and made and reply.token_id not in {None, made[0]}:
+            self.x.state.token_mismatches += 1
+            log.warning("request %s: relay and main decode disagree on token %d", self.x.headers.request_id, position)
+
+    def _replace_main(self, error: NodeError) -> None:
+        """Send the KV again, to another MD where there is one; without any, the relay goes on alone."""
+        note_failure(self.x, error)
+        self.batch_task, self.main_has_prompt, self.mode = None, False, None
+        self.batches = self.caught_up_tokens = self.last_pending_tokens = 0
+        main = another_node(self.x, self.plan, Role.MAIN)
+        if main is None or self.transfer_starts >= MAX_TRANSFER_STARTS or self.plan.prefill is None:
+            self.main_error = error
+            if not self.relay_runs:
+                raise error
+            return
+        self.plan = with_main(self.x, self.plan, main)
+        self.mark_transfer()
+        self.transfer_task = None
+        self._start_transfer()
+
+    # The end
+
+    async def continue_on_main(self, turn: Turn) -> None:
+        """Let MD go on from the cut: it computes what it lacks of the eager tokens, then streams to the end."""
+        x, main = self.x, self.plan.main
+        assert main is not None, "a cut is made only towards a main node"  # noqa: S101
+        start_s = x.timeline.elapsed_s
+        first_s: float | None = None
+
+        def on_first() -> None:
+            nonlocal first_s
+            first_s = x.timeline.elapsed_s
+            x.timeline.add(Stage.HANDOFF, start_s, first_s)
+            x.facts.handoff_stall_s = first_s - start_s
+
+        x.facts.expected_recomputed_tokens = self.answered_tokens - self.caught_up_tokens
+        try:
+            work = await decode_to_end(x, turn, main, x.current_prompt(), on_first=on_first)
+        finally:
+            if first_s is not None:
+                x.timeline.add(Stage.MAIN_DECODE, first_s)
+        x.facts.recomputed_tokens = work.computed_tokens
+
+    async def stop(self) -> None:
+        """Close the relay's stream and any batch, and see them gone."""
+        tasks = [task for task in (self.relay_task, self.batch_task) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def drop_transfer(self) -> None:
+        """Nobody waits for the KV: stop sending it."""
+        if self.transfer_task is not None:
+            self.transfer_task.cancel()
+        if self.transfer is not None:
+            self.transfer.dropped()
+
+    def leave_transfer(self) -> None:
+        """The answer is complete: let the KV arrive for the next turn."""
+        if self.transfer_task is not None:
+            finish_in_background(self.x.state, self.transfer_task)
+        elif self.transfer is not None:
+            self.transfer.dropped()
+
+
+def _knobs(x: Exchange, plan: Plan) -> HandoffKnobs:
+    policy = x.config.policy.handoff
+    batch_tokens = policy.catch_up_batch_tokens
+    if plan.main is not None and plan.main.engine == "vllm":
+        # A stock engine keeps whole blocks only: a smaller batch would leave it nothing.
+        block_tokens = x.config.fleet.block_tokens
+        batch_tokens = -(-batch_tokens // block_tokens) * block_tokens
+    return HandoffKnobs(HandoffMode(policy.mode.value), policy.one_shot_max_tokens, batch_tokens)

@@ -1,0 +1,176 @@
+"""From the moment's state to a routing decision: gathers what the pure rules look at, and lets them decide."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from control.domain.policy import Policy
+from control.domain.prefix import block_hashes
+from control.domain.routing import (
+    HIT_RULE_OFF,
+    NodeChoice,
+    NodeKnobs,
+    NodeView,
+    Pipeline,
+    Reason,
+    Route,
+    RouteInputs,
+    RouteKnobs,
+    best_node,
+    choose_nodes,
+    choose_pipeline,
+    relay_at_ceiling,
+)
+from control.domain.topology import Link, Node, NodeState, Role
+from engine_agents.gateway.exchange import Exchange
+from engine_agents.gateway.node_client import Prompt
+from engine_agents.gateway.state import GatewayState
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A decision with the nodes it names. `prompt` includes what was answered before, after a resume."""
+
+    route: Route
+    prompt: Prompt
+    hashes: tuple[bytes, ...]
+    prefill: Node | None
+    relay: Node | None
+    main: Node | None
+    link: Link | None
+
+    @property
+    def send_tokens(self) -> int:
+        """Tokens whose KV has to cross to MD."""
+        return self.route.inputs.uncached_tokens
+
+
+def plan_route(x: Exchange, excluded: Collection[str], *, trust_breakers: bool = True) -> Plan:
+    """Decide where a request goes on, now. Nothing is awaited, so the state cannot move meanwhile."""
+    prompt = x.current_prompt()
+    hashes = tuple(block_hashes(prompt.ids, x.config.fleet.block_tokens, x.salt.encode()))
+    views = {role: _views(x, role, hashes, excluded, trust_breakers=trust_breakers) for role in Role}
+    knobs = node_knobs(x.config.policy)
+    choice = choose_nodes(len(prompt), views[Role.PREFILL], views[Role.RELAY], views[Role.MAIN], knobs)
+    if choice.prefill is None:
+        return _without_prefill(x, prompt, hashes, views[Role.MAIN], knobs)
+    inputs, link = _inputs(x, prompt, hashes, choice)
+    route_knobs = _route_knobs(x)
+    pipeline, reason = choose_pipeline(inputs, route_knobs)
+    x.state.relay_is_at_ceiling = relay_at_ceiling(
+        inputs.relay_utilization, inputs.relay_was_at_ceiling, route_knobs.relay_load_ceiling
+    )
+    return _plan(x, Route(pipeline, reason, choice, link.name if link else "", inputs), prompt, hashes, link)
+
+
+def another_node(x: Exchange, plan: Plan, role: Role, site: str | None = None) -> Node | None:
+    """A node of the role that has not failed this request, preferably with its prefix; None if there is none."""
+    views = _views(x, role, plan.hashes, x.excluded, trust_breakers=True)
+    beside = [view for view in views if site is None or view.site == site]
+    best = best_node(len(plan.prompt), beside, node_knobs(x.config.policy))
+    return x.config.node(best.name) if best else None
+
+
+def with_main(x: Exchange, plan: Plan, main: Node) -> Plan:
+    """The same plan with another MD."""
+    if plan.prefill is None or main == plan.main:
+        return plan
+    choice = replace(plan.route.nodes, main=main.name)
+    inputs, link = _inputs(x, plan.prompt, plan.hashes, choice)
+    route = replace(plan.route, nodes=choice, link=link.name if link else "", inputs=inputs)
+    return replace(plan, route=route, main=main, link=link)
+
+
+def relay_utilization(state: GatewayState, relays: Sequence[Node]) -> float:
+    """Generations on relay nodes / their slots; 0 where there are none."""
+    slots = sum(node.slots for node in relays)
+    return sum(state.running(node.name) for node in relays) / slots if slots else 0.0
+
+
+def node_knobs(policy: Policy) -> NodeKnobs:
+    """What of the policy the choice of nodes obeys."""
+    return NodeKnobs(policy.routing.affinity_weight, policy.routing.max_load_skew)
+
+
+def _views(
+    x: Exchange, role: Role, hashes: tuple[bytes, ...], excluded: Collection[str], *, trust_breakers: bool
+) -> list[NodeView]:
+    state, block_tokens = x.state, x.config.fleet.block_tokens
+    views = []
+    for node in x.config.nodes(role, x.request.model):
+        match = state.index.match(node.name, hashes)
+        is_eligible = (
+            node.state is NodeState.READY
+            and node.name not in excluded
+            and (not trust_breakers or state.breakers.allows(node.name))
+        )
+        matched_tokens = (match.resident_blocks + match.in_flight_blocks) * block_tokens
+        views.append(NodeView(node.name, node.site, is_eligible, state.running(node.name), node.slots, matched_tokens))
+    return views
+
+
+def _inputs(
+    x: Exchange, prompt: Prompt, hashes: tuple[bytes, ...], choice: NodeChoice
+) -> tuple[RouteInputs, Link | None]:
+    state, fleet = x.state, x.config.fleet
+    site = x.config.node(choice.prefill).site if choice.prefill else ""
+    link, resident, in_flight, transfer_s = None, 0, 0, 0.0
+    if choice.main is not None:
+        match = state.index.match(choice.main, hashes)
+        resident, in_flight = match.resident_blocks * fleet.block_tokens, match.in_flight_blocks * fleet.block_tokens
+        link = fleet.link_between(site, x.config.node(choice.main).site)
+        known = match.resident_blocks + match.in_flight_blocks
+        ahead = state.index.transfers_covering(choice.main, hashes[match.resident_blocks : known])
+        send_bytes = (len(prompt) - resident - in_flight) * fleet.kv_bytes_per_token
+        transfer_s = state.links.predict_s(link, send_bytes, ahead)
+    prefill_tokens = len(prompt) - (
+        state.index.match(choice.prefill, hashes).resident_blocks * fleet.block_tokens if choice.prefill else 0
+    )
+    relays = [node for node in x.config.nodes(Role.RELAY, x.request.model) if node.site == site]
+    inputs = RouteInputs(
+        input_tokens=len(prompt),
+        resident_tokens=resident,
+        in_flight_tokens=in_flight,
+        max_output_tokens=x.commit.remaining_tokens,
+        predicted_transfer_s=transfer_s,
+        predicted_direct_ttft_s=prefill_tokens * state.prefill_s_per_token + transfer_s,
+        relay_utilization=relay_utilization(state, relays),
+        relay_was_at_ceiling=state.relay_is_at_ceiling,
+        has_main=choice.main is not None,
+        has_relay=choice.relay is not None,
+        parameter_forces_direct=bool(x.request.forced_direct_by),
+    )
+    return inputs, link
+
+
+def _without_prefill(
+    x: Exchange, prompt: Prompt, hashes: tuple[bytes, ...], mains: Sequence[NodeView], knobs: NodeKnobs
+) -> Plan:
+    """No prefill node takes work: MD computes the prompt itself, slowly, rather than the request fail."""
+    best = best_node(len(prompt), mains, knobs)
+    choice = NodeChoice(None, None, best.name if best else None)
+    inputs, _ = _inputs(x, prompt, hashes, choice)
+    pipeline = Pipeline.DIRECT if best else Pipeline.NONE
+    return _plan(x, Route(pipeline, Reason.NO_PREFILL, choice, "", inputs), prompt, hashes, None)
+
+
+def _plan(x: Exchange, route: Route, prompt: Prompt, hashes: tuple[bytes, ...], link: Link | None) -> Plan:
+    def node(name: str | None) -> Node | None:
+        return x.config.node(name) if name else None
+
+    nodes = route.nodes
+    return Plan(route, prompt, hashes, node(nodes.prefill), node(nodes.relay), node(nodes.main), link)
+
+
+def _route_knobs(x: Exchange) -> RouteKnobs:
+    policy = x.config.policy
+    routing, outlier = policy.routing, policy.outlier
+    return RouteKnobs(
+        relay_when_transfer_exceeds_s=routing.relay_when_transfer_exceeds_s,
+        direct_hit_rate=HIT_RULE_OFF if routing.direct_hit_rate is None else routing.direct_hit_rate,
+        relay_load_ceiling=routing.relay_load_ceiling,
+        ttft_limit_s=policy.service_class(x.headers.service_class).ttft_p99_s,
+        outlier_enabled=outlier.enabled,
+        outlier_min_uncached_tokens=outlier.min_uncached_tokens,
+        outlier_max_output_tokens=outlier.max_output_tokens,
+        relay_may_serve_alone=True,
+    )

@@ -1,0 +1,175 @@
+"""The two shapes of an answer: a stream of events, and one body. The status line leaves with the first text."""
+
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Protocol
+
+import msgspec
+
+from control.domain.commit import Flush
+from engine_agents.gateway.errors import RefusalError
+from engine_agents.gateway.sse import DONE_EVENT, ChunkWriter, event
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """OpenAI's usage object, with the prefix-cache hit that P reported."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: dict[str, int] | None
+
+
+class Response(Protocol):
+    """An answer on its way to a client."""
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the status line has gone out, so that an error cannot be a status any more."""
+
+    async def put(self, flush: Flush) -> None:
+        """Take the next part of the answer."""
+
+    async def finish(self, usage: Usage, explanation: dict[str, Any] | None) -> None:
+        """End the answer."""
+
+    async def fail(self, refusal: RefusalError) -> None:
+        """End it with an error."""
+
+
+async def send_json(send: Send, status: int, body: bytes, headers: tuple[Header, ...] = ()) -> None:
+    """Send a whole JSON response."""
+    await send_body(send, status, body, b"application/json", headers)
+
+
+async def send_body(
+    send: Send, status: int, body: bytes, content_type: bytes, headers: tuple[Header, ...] = ()
+) -> None:
+    """Send a whole response."""
+    length = (b"content-length", str(len(body)).encode())
+    start = {
+        "type": "http.response.start",
+        "status": status,
+        "headers": [(b"content-type", content_type), length, *headers],
+    }
+    await send(start)
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_refusal(send: Send, refusal: RefusalError, headers: tuple[Header, ...] = ()) -> None:
+    """Send an error in OpenAI's shape."""
+    if refusal.retry_after_s is not None:
+        headers = (*headers, (b"retry-after", str(refusal.retry_after_s).encode()))
+    await send_json(send, refusal.status, refusal.body(), headers)
+
+
+class StreamResponse:
+    """Server-sent events."""
+
+    def __init__(
+        self,
+        send: Send,
+        response_id: str,
+        model: str,
+        headers: tuple[Header, ...],
+        *,
+        is_chat: bool,
+        with_ids: bool,
+        with_usage: bool,
+    ) -> None:
+        self._send = send
+        self._headers = headers
+        self._writer = ChunkWriter(response_id, int(time.time()), model, is_chat=is_chat)
+        self._with_ids = with_ids
+        self._with_usage = with_usage
+        self.is_started = False
+
+    async def put(self, flush: Flush) -> None:
+        """Send a chunk; one that would say nothing is left out."""
+        if not flush.text and not flush.finish and not self._with_ids:
+            return
+        chunk = self._writer.chunk(flush.text, flush.finish, flush.token_ids if self._with_ids else None)
+        if not self.is_started:
+            await self._start()
+            chunk = self._writer.opening() + chunk
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def finish(self, usage: Usage, explanation: dict[str, Any] | None) -> None:
+        """Send usage, where it was asked for, and the end mark. An explanation travels on a usage chunk."""
+        if not self.is_started:
+            await self._start()
+        last = b""
+        if self._with_usage or explanation is not None:
+            explained = None if explanation is None else msgspec.json.encode(explanation)
+            last = self._writer.usage(msgspec.json.encode(usage), explained)
+        await self._send({"type": "http.response.body", "body": last + DONE_EVENT})
+
+    async def fail(self, refusal: RefusalError) -> None:
+        """A status while there is one to choose, an error event after that."""
+        if not self.is_started:
+            await send_refusal(self._send, refusal, self._headers)
+            return
+        await self._send({"type": "http.response.body", "body": event(refusal.body()) + DONE_EVENT})
+
+    async def _start(self) -> None:
+        self.is_started = True
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+        await self._send({"type": "http.response.start", "status": 200, "headers": [*headers, *self._headers]})
+
+
+class WholeResponse:
+    """One JSON body, sent at the end."""
+
+    def __init__(
+        self,
+        send: Send,
+        response_id: str,
+        model: str,
+        headers: tuple[Header, ...],
+        *,
+        is_chat: bool,
+        with_ids: bool,
+    ) -> None:
+        self._send = send
+        self._id = response_id
+        self._model = model
+        self._headers = headers
+        self._is_chat = is_chat
+        self._with_ids = with_ids
+        self._texts: list[str] = []
+        self._ids: list[int] = []
+        self._finish_reason: str | None = None
+        self.is_started = False
+
+    async def put(self, flush: Flush) -> None:
+        """Keep a part."""
+        self._texts.append(flush.text)
+        self._ids.extend(flush.token_ids)
+        self._finish_reason = flush.finish
+
+    async def finish(self, usage: Usage, explanation: dict[str, Any] | None) -> None:
+        """Send it all."""
+        text = "".join(self._texts)
+        content = {"message": {"role": "assistant", "content": text}} if self._is_chat else {"text": text}
+        choice: dict[str, Any] = {"index": 0, **content, "logprobs": None, "finish_reason": self._finish_reason}
+        if self._with_ids:
+            choice["token_ids"] = self._ids
+        body: dict[str, Any] = {
+            "id": self._id,
+            "object": "chat.completion" if self._is_chat else "text_completion",
+            "created": int(time.time()),
+            "model": self._model,
+            "choices": [choice],
+            "usage": usage,
+        }
+        if explanation is not None:
+            body["pdd"] = explanation
+        self.is_started = True
+        await send_json(self._send, 200, msgspec.json.encode(body), self._headers)
+
+    async def fail(self, refusal: RefusalError) -> None:
+        """Send the error alone."""
+        await send_refusal(self._send, refusal, self._headers)

@@ -1,0 +1,102 @@
+"""Wires a gateway's parts and serves it with uvicorn."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import uvicorn
+
+from engine_agents.gateway.app import GatewayApp
+from engine_agents.gateway.config import ConfigStore
+from engine_agents.gateway.gateway import Gateway
+from engine_agents.gateway.metrics import GatewayMetrics
+from engine_agents.gateway.node_client import Deadlines, NodeClient
+from engine_agents.gateway.spool import Spool
+from engine_agents.gateway.state import GatewayState
+from engine_agents.gateway.telemetry import Publisher, Stream
+
+GRACEFUL_SHUTDOWN_S = 5
+BACKLOG = 2048
+
+
+class GatewayServer(uvicorn.Server):
+    """A uvicorn server that says where it listens once it does."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then print the address for whoever started the process."""
+        await super().startup(sockets)
+        if sockets and self.started:
+            host, port = sockets[0].getsockname()[:2]
+            print(f"ready http://{host}:{port}", flush=True)  # noqa: T201 - the starter waits for this line
+
+
+def make_server(app: GatewayApp) -> GatewayServer:
+    """A server for the application, without access log: it would hold every request's path and cost more than it."""
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+    )
+    return GatewayServer(config)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one.
+
+    Raises:
+        OSError: the address is taken or not ours.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)  # noqa: FBT003 - the socket module's own signature
+    return listener
+
+
+@asynccontextmanager
+async def running_gateway(
+    name: str, site: str, *, data_dir: Path, site_secret: str, stream: Stream, deadlines: Deadlines | None = None
+) -> AsyncIterator[Gateway]:
+    """A gateway with its client, its telemetry and its last configuration; all of it ends with the context.
+
+    Raises:
+        ConfigError: the configuration on disk is damaged.
+        OSError: the data folder cannot be used.
+    """
+    folder = data_dir / "gateway"
+    state = GatewayState()
+    configs = ConfigStore(folder / "config.json")
+    configs.load()
+    if configs.running is not None:
+        state.adopt(configs.running)
+    client = NodeClient(site_secret, deadlines)
+
+    def vitals() -> tuple[int, int]:
+        return (configs.running.revision if configs.running else 0), state.requests_in_flight
+
+    publisher = Publisher(name, site, stream, Spool(folder / "spool"), vitals)
+    gateway = Gateway(name, site, configs, state, client, GatewayMetrics(site), publisher)
+    sending = asyncio.create_task(publisher.run())
+    try:
+        yield gateway
+    finally:
+        await state.close()
+        await client.close()
+        sending.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sending

@@ -1,0 +1,105 @@
+"""What the gateway knows of the moment: load of nodes and links, prefixes, leases and the tasks it must end."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from control.domain.prefix import PrefixIndex
+from control.domain.topology import Node
+from engine_agents.gateway.breaker import Breakers
+from engine_agents.gateway.config import RunningConfig
+from engine_agents.gateway.link_load import LinkLoad
+from engine_agents.gateway.node_client import NodeUnreachableError
+
+INDEX_CAPACITY_BLOCKS = 1_000_000
+DEFAULT_PREFILL_S_PER_TOKEN = 0.0
+PREFILL_SMOOTHING = 0.2
+
+
+class GatewayState:
+    """Live state of one gateway. One event loop owns it, so nothing is locked."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.now = now
+        self.index = PrefixIndex(INDEX_CAPACITY_BLOCKS)
+        self.links = LinkLoad(now)
+        self.breakers = Breakers(now)
+        self.relay_is_at_ceiling = False
+        self.requests_in_flight = 0
+        self.transfers_in_background = 0
+        self.token_mismatches = 0
+        self.max_model_lens: dict[str, int] = {}
+        self.leases: set[str] = set()
+        self.prefill_s_per_token = DEFAULT_PREFILL_S_PER_TOKEN
+        self._running: Counter[str] = Counter()
+        self._known_nodes: dict[str, str] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def running(self, node: str) -> int:
+        """Generations, prefills and pulls of this gateway on a node."""
+        return self._running[node]
+
+    @contextmanager
+    def work_on(self, node: Node) -> Iterator[None]:
+        """Count one piece of work on a node for as long as the context lasts, and learn whether the node lives."""
+        self._running[node.name] += 1
+        try:
+            yield
+        except NodeUnreachableError:
+            self.breakers.failed(node.name)
+            self.index.drop_node(node.name)
+            raise
+        else:
+            self.breakers.succeeded(node.name)
+        finally:
+            self._running[node.name] -= 1
+
+    def measured_prefill(self, uncached_tokens: int, seconds: float) -> None:
+        """Learn from one prefill how long a token takes, queueing included."""
+        if uncached_tokens <= 0:
+            return
+        sample = seconds / uncached_tokens
+        known = self.prefill_s_per_token
+        self.prefill_s_per_token = sample if known == 0.0 else known + PREFILL_SMOOTHING * (sample - known)
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Start a task that outlives the request it serves; `close` ends it."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def adopt(self, config: RunningConfig) -> None:
+        """Forget what was known of nodes that left the fleet or moved."""
+        nodes = {node.name: node.url for node in config.fleet.nodes}
+        for name, url in self._known_nodes.items():
+            if nodes.get(name) != url:
+                self.index.drop_node(name)
+                self.breakers.succeeded(name)
+        self._known_nodes = nodes
+
+    async def close(self) -> None:
+        """End all tasks."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain figures for GET /admin/v1/state: all zero when nothing is under way."""
+        return {
+            "requests_in_flight": self.requests_in_flight,
+            "nodes": {name: self._running[name] for name in self._known_nodes},
+            "leases": len(self.leases),
+            "transfers": self.index.transfers,
+            "link_transfers": self.links.count,
+            "link_queued_bytes": self.links.left_bytes(),
+            "transfers_in_background": self.transfers_in_background,
+            "tasks": len(self._tasks),
+            "index_resident_blocks": {name: self.index.resident_blocks(name) for name in self._known_nodes},
+            "relay_is_at_ceiling": self.relay_is_at_ceiling,
+            "open_breakers": self.breakers.open_nodes(),
+        }

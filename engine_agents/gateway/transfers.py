@@ -1,0 +1,149 @@
+"""Prefill leases and the KV's way to MD, with every mark taken back however it ends."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from control.domain.topology import Link, Node
+from engine_agents.gateway.exchange import Exchange
+from engine_agents.gateway.node_client import Lease, NodeError, Prompt
+from engine_agents.gateway.planning import Plan
+from engine_agents.gateway.state import GatewayState
+from engine_agents.gateway.timeline import Stage
+
+log = logging.getLogger(__name__)
+
+MAX_TRANSFERS_IN_BACKGROUND = 64
+
+
+class HeldLease:
+    """A lease until it is used or given back."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.is_used = False
+
+    def used(self) -> None:
+        """Its consumer has pulled the KV, which frees the lease on the prefill node."""
+        self.is_used = True
+
+
+@asynccontextmanager
+async def hold_lease(x: Exchange, node: Node, prompt: Prompt, *, is_first: bool) -> AsyncIterator[HeldLease]:
+    """Have the prompt prefilled; a lease that nobody used is released on the way out, without waiting for it.
+
+    `is_first` tells the prefill proper from the second lease, which hits the prefill node's own cache.
+    """
+    start_s = x.timeline.elapsed_s
+    with x.state.work_on(node):
+        lease = await x.client.prefill(node, prompt, x.request.model, x.salt)
+    if is_first:
+        x.timeline.add(Stage.PREFILL, start_s)
+        x.facts.prefill_node = node.name
+        x.facts.cached_tokens = lease.cached_tokens
+        x.state.measured_prefill(len(prompt) - (lease.cached_tokens or 0), x.timeline.elapsed_s - start_s)
+    held = HeldLease(lease)
+    key = f"{node.name}/{lease.lease_id}/{uuid.uuid4().hex}"
+    x.state.leases.add(key)
+    try:
+        yield held
+    finally:
+        x.state.leases.discard(key)
+        if not held.is_used:
+            x.state.spawn(_release(x, lease), "release a lease")
+
+
+async def _release(x: Exchange, lease: Lease) -> None:
+    try:
+        await x.client.release(lease)
+    except NodeError as error:
+        # It expires by itself; the node counts it as stranded until then.
+        log.info("lease not released: %s", error)
+
+
+class Transfer:
+    """KV of one prompt on its way to MD, as index and link load see it. Ends once; later ends change nothing."""
+
+    def __init__(self, state: GatewayState, plan: Plan, kv_bytes_per_token: int) -> None:
+        assert plan.main is not None, "a transfer has a target"  # noqa: S101
+        self.transfer_id = uuid.uuid4().hex
+        self._state = state
+        self._is_open = True
+        state.index.begin_transfer(plan.main.name, plan.hashes, self.transfer_id)
+        state.links.begin(self.transfer_id, plan.link, plan.send_tokens * kv_bytes_per_token)
+
+    def arrived(self) -> None:
+        """MD has all of it."""
+        self._end(self._state.index.commit_transfer)
+
+    def dropped(self) -> None:
+        """It failed or nobody wants it."""
+        self._end(self._state.index.roll_back_transfer)
+
+    def _end(self, settle: Callable[[str], None]) -> None:
+        if self._is_open:
+            self._is_open = False
+            settle(self.transfer_id)
+            self._state.links.end(self.transfer_id)
+
+
+def consumer_params(
+    lease: Lease, link: Link | None, transfer_id: str, pipeline: str, service_class: str
+) -> dict[str, Any]:
+    """What a consumer needs to pull: P's own parameters and, across a shaped link, the relay to go through."""
+    if link is None or not link.relay_host:
+        return lease.params
+    via = {
+        "host": link.relay_host,
+        "port": link.relay_port,
+        "link": link.name,
+        "transfer_id": transfer_id,
+        "pipeline": pipeline,
+        "service_class": service_class,
+    }
+    return {**lease.params, "via": via}
+
+
+async def pull_ahead(x: Exchange, plan: Plan, transfer: Transfer) -> None:
+    """Take a second lease and have MD pull the prompt's KV; returns when it is there.
+
+    Raises:
+        NodeError: it is not; the marks are taken back, as they are when the task is cancelled.
+    """
+    assert plan.prefill is not None, "KV comes from a prefill node"  # noqa: S101
+    assert plan.main is not None, "KV goes to a main node"  # noqa: S101
+    try:
+        async with hold_lease(x, plan.prefill, plan.prompt, is_first=False) as held:
+            params = consumer_params(
+                held.lease, plan.link, transfer.transfer_id, plan.route.pipeline.wire, x.headers.service_class
+            )
+            start_s = x.timeline.elapsed_s
+            with x.state.work_on(plan.main):
+                reply = await x.client.pull(plan.main, plan.prompt, x.request.model, params, x.salt)
+            held.used()
+        x.facts.pulled(reply.work, x.timeline.elapsed_s - start_s)
+        x.timeline.add(Stage.KV_WAN if plan.link else Stage.KV_RDMA, start_s)
+        transfer.arrived()
+    finally:
+        transfer.dropped()
+
+
+def finish_in_background(state: GatewayState, task: "asyncio.Task[None]") -> None:
+    """Let a transfer end after its request has: MD's cache must not fall behind P's (a relay answer was short).
+
+    The number of such transfers is bounded; past the bound the newest is dropped.
+    """
+    if task.done():
+        return
+    if state.transfers_in_background >= MAX_TRANSFERS_IN_BACKGROUND:
+        task.cancel()
+        return
+    state.transfers_in_background += 1
+
+    def ended(_: "asyncio.Task[None]") -> None:
+        state.transfers_in_background -= 1
+
+    task.add_done_callback(ended)
