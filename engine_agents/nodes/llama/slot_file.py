@@ -115,14 +115,15 @@ def parse_slot_file(buffer: Buffer) -> SlotFile:
     """
     reader = _Reader(memoryview(buffer).toreadonly())
     tokens = _read_tokens(reader)
-    streams, cells = _read_stream_counts(reader)
+    streams, behind, cells = _read_stream_counts(reader)
     if cells != len(tokens):
         raise UnknownSlotFormatError(f"{len(tokens)} tokens but KV for {cells}")
     planes: tuple[tuple[Plane, memoryview], ...] = ()
     if cells:
         _check_cells(reader.take(_CELL_BYTES * cells), cells)
         planes = _read_planes(reader, cells)
-    _skip_empty_streams(reader)
+    if any(reader.u32s(behind)) or reader.rest:
+        raise UnknownSlotFormatError("more than one sequence")
     layout = KvLayout(tuple(plane for plane, _ in planes))
     return SlotFile(tokens, layout, streams, tuple(rows for _, rows in planes))
 
@@ -213,14 +214,14 @@ def _read_tokens(reader: _Reader) -> tuple[int, ...]:
     return tuple(body[1 : 1 + body[0]])
 
 
-def _read_stream_counts(reader: _Reader) -> tuple[int, int]:
-    """The number of streams, and the cells of the first one in use (0: none is)."""
+def _read_stream_counts(reader: _Reader) -> tuple[int, int, int]:
+    """The number of streams, how many come behind the first one in use, and the cells of that one (0: none is)."""
     streams = reader.u32()
-    for _ in range(streams):
+    for behind in range(streams - 1, -1, -1):
         cells = reader.u32()
         if cells:
-            return streams, cells
-    return streams, 0
+            return streams, behind, cells
+    return streams, 0, 0
 
 
 def _check_cells(data: memoryview, cells: int) -> None:
@@ -238,11 +239,6 @@ def _read_planes(reader: _Reader, cells: int) -> tuple[tuple[Plane, memoryview],
         ggml_type, row_bytes = _PLANE_HEADER.unpack(reader.take(_PLANE_HEADER.size))
         planes.append((Plane(ggml_type, row_bytes), reader.take(cells * row_bytes)))
     return tuple(planes)
-
-
-def _skip_empty_streams(reader: _Reader) -> None:
-    if reader.rest % 4 or any(reader.take(reader.rest)):
-        raise UnknownSlotFormatError("more data than one sequence behind the KV")
 
 
 def _check_blocks(layout: KvLayout, token_count: int, blocks: Sequence[tuple[int, Buffer]]) -> None:
