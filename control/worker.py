@@ -4,6 +4,8 @@ import logging
 from functools import cache, partial
 from typing import Any
 
+from celery.signals import worker_ready
+
 from control.celery_app import create_celery, send_order, tie_children_to_worker, waiting_orders
 from control.orders import CONTROL_QUEUE, REPORT_POLICY, SWEEP, Order
 from control.services.plane import ControlPlane
@@ -28,6 +30,12 @@ tie_children_to_worker()
 
 def _send(order: Order) -> None:
     send_order(app, order)
+
+
+@worker_ready.connect  # type: ignore[untyped-decorator]
+def _sweep_at_once(**_: Any) -> None:
+    # The first beat is five seconds away, and a fleet that starts has gateways that wait for their policy.
+    send_order(app, Order(SWEEP, CONTROL_QUEUE, {}))
 
 
 @cache

@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 from sqlmodel import Session, col, delete, select
 
 from control.domain.topology import FleetSnapshot, Gateway, Link, Node, NodeState, Role, Site
+from control.errors import NotFoundError
 from control.services.audit import record_event
 from control.services.plane import ControlPlane
 from control.store.tables import GatewayReportRow, GatewayRow, LinkRow, NodeRow, SettingRow, SiteRow
 
 _MODEL_SETTING = "fleet.model"
+_Item = TypeVar("_Item", Site, Node, Link, Gateway)
 _Named = TypeVar("_Named", LinkRow, NodeRow, GatewayRow)
 
 
@@ -47,6 +49,18 @@ def load_links(session: Session) -> list[Link]:
 def load_gateways(session: Session) -> list[Gateway]:
     """All gateways by name."""
     return [Gateway(**row.model_dump()) for row in session.exec(select(GatewayRow).order_by(GatewayRow.name))]
+
+
+def find(items: Sequence[_Item], kind: str, name: str) -> _Item:
+    """The one of that name.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    for item in items:
+        if item.name == name:
+            return item
+    raise NotFoundError(f"There is no {kind} {name}.")
 
 
 def seed_fleet(plane: ControlPlane, wanted: FleetSnapshot, actor: str) -> bool:

@@ -69,6 +69,11 @@ def load_active(session: Session) -> Active:
     return Active(load_revision(session, activation.revision), activation)
 
 
+def find_active_number(session: Session) -> int | None:
+    """Number of the revision that was applied last; None before the first."""
+    return session.exec(select(PolicyActivationRow.revision).order_by(col(PolicyActivationRow.id).desc())).first()
+
+
 def load_revision(session: Session, number: int) -> PolicyRevisionRow:
     """One revision.
 

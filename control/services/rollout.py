@@ -107,7 +107,9 @@ def push_orders(
     ]
 
 
-def judge_gateway(gateway: Gateway, report: GatewayReportRow | None, active: int, now: datetime) -> GatewayStatus:
+def judge_gateway(
+    gateway: Gateway, report: GatewayReportRow | None, active: int | None, now: datetime
+) -> GatewayStatus:
     """Compare what a gateway was last seen to run with what it should."""
     if report is None:
         return GatewayStatus(gateway.name, gateway.site, RolloutState.UNKNOWN, None, None, "")
@@ -129,7 +131,7 @@ def needs_push(report: GatewayReportRow | None, active: int, now: datetime) -> b
     return now - report.received_at >= REPORT_EXPECTED_EVERY
 
 
-def load_statuses(session: Session, active: int, now: datetime) -> list[GatewayStatus]:
+def load_statuses(session: Session, active: int | None, now: datetime) -> list[GatewayStatus]:
     """Status of every gateway, by name."""
     reports = {row.gateway: row for row in session.exec(select(GatewayReportRow))}
     return [judge_gateway(gateway, reports.get(gateway.name), active, now) for gateway in load_gateways(session)]

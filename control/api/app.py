@@ -1,0 +1,46 @@
+"""The REST API, on its own or as part of the dashboard's application."""
+
+from functools import partial
+
+from fastapi import APIRouter, FastAPI
+
+from control.api import fleet, operation, policies
+from control.api.problems import PROBLEM_RESPONSES, PageErrorHandler, install_problems
+from control.celery_app import create_celery, send_order
+from control.orders import Order
+from control.services.plane import ControlPlane
+from control.settings import Settings
+from control.store.session import open_database
+
+
+def open_plane(settings: Settings) -> ControlPlane:
+    """The control plane on the database and broker of the settings; connects on first use."""
+    send = partial(send_order, create_celery(settings, "control"))
+
+    def send_later(order: Order) -> None:
+        send(order)
+
+    return ControlPlane(open_database(settings.database_url), send_later)
+
+
+def include_api(app: FastAPI, plane: ControlPlane, page_error: PageErrorHandler | None = None) -> None:
+    """Add /api/v1 and its error documents to an application, which then covers both in its /openapi.json.
+
+    Args:
+        app: the application; `app.state.plane` is set.
+        plane: the edges that handlers act through.
+        page_error: answers errors outside /api/, where pages have their own look.
+    """
+    app.state.plane = plane
+    root = APIRouter(prefix="/api/v1", responses=PROBLEM_RESPONSES)
+    for router in (fleet.router, policies.router, operation.router):
+        root.include_router(router)
+    app.include_router(root)
+    install_problems(app, page_error)
+
+
+def create_api(settings: Settings, plane: ControlPlane | None = None) -> FastAPI:
+    """The API alone."""
+    app = FastAPI(title="PDD control", version="0.1.0", docs_url=None, redoc_url=None)
+    include_api(app, plane or open_plane(settings))
+    return app

@@ -1,0 +1,115 @@
+"""Refusals as RFC 9457 problem documents."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exception_handlers import http_exception_handler, request_validation_exception_handler
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from control.domain.policy import FieldProblem
+from control.errors import ControlError, InvalidError, TooManyAttemptsError, UnauthenticatedError, face_of
+
+API_PREFIX = "/api/"
+MEDIA_TYPE = "application/problem+json"
+_TYPE = "urn:pdd:problem:"
+
+PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "4XX": {
+        "description": "Refused; a problem document (RFC 9457) says why.",
+        "content": {
+            MEDIA_TYPE: {
+                "schema": {
+                    "type": "object",
+                    "required": ["type", "title", "status", "detail"],
+                    "properties": {
+                        "type": {"type": "string", "examples": [f"{_TYPE}stale-revision"]},
+                        "title": {"type": "string"},
+                        "status": {"type": "integer"},
+                        "detail": {"type": "string"},
+                        "errors": {
+                            "type": "array",
+                            "items": {
+                                "type": "object",
+                                "properties": {"path": {"type": "string"}, "message": {"type": "string"}},
+                            },
+                        },
+                    },
+                }
+            }
+        },
+    }
+}
+PageErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
+
+log = logging.getLogger(__name__)
+
+
+def problem(
+    status: int,
+    slug: str,
+    title: str,
+    detail: str,
+    *,
+    problems: Sequence[FieldProblem] = (),
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """A problem document; `type` is stable for programs, the rest is for people."""
+    body: dict[str, Any] = {"type": f"{_TYPE}{slug}", "title": title, "status": status, "detail": detail}
+    if problems:
+        body["errors"] = [{"path": found.path, "message": found.message} for found in problems]
+    return JSONResponse(body, status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def problem_of(error: ControlError) -> JSONResponse:
+    """The problem document of a refusal."""
+    face = face_of(error)
+    headers = {}
+    if isinstance(error, UnauthenticatedError):
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, TooManyAttemptsError):
+        headers["Retry-After"] = str(error.retry_after_s)
+    problems = error.problems if isinstance(error, InvalidError) else ()
+    return problem(face.status, face.slug, face.title, error.detail, problems=problems, headers=headers)
+
+
+def install_problems(app: FastAPI, page_error: PageErrorHandler | None = None) -> None:
+    """Answer errors below /api/ with problem documents and leave those of pages to `page_error`."""
+
+    async def on_error(request: Request, error: Exception) -> Response:
+        if request.url.path.startswith(API_PREFIX) or page_error is None:
+            return await _problem_for(request, error)
+        return await page_error(request, error)
+
+    for kind in (ControlError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, on_error)
+
+
+async def _problem_for(request: Request, error: Exception) -> Response:
+    is_api = request.url.path.startswith(API_PREFIX)
+    if isinstance(error, ControlError):
+        return problem_of(error)
+    if isinstance(error, RequestValidationError):
+        return _validation_problem(error) if is_api else await request_validation_exception_handler(request, error)
+    if isinstance(error, HTTPException):
+        return _http_problem(error) if is_api else await http_exception_handler(request, error)
+    return problem(500, "internal", "Something went wrong", "The server has logged what happened.")
+
+
+def _http_problem(error: HTTPException) -> JSONResponse:
+    phrase = HTTPStatus(error.status_code).phrase
+    slug = phrase.lower().replace(" ", "-")
+    return problem(error.status_code, slug, phrase, str(error.detail), headers=error.headers)
+
+
+def _validation_problem(error: RequestValidationError) -> JSONResponse:
+    found = error.errors()
+    if any(item["type"] == "json_invalid" for item in found):
+        return problem(400, "malformed-json", "The body is not JSON", "The body is not JSON.")
+    # Only path and message go back: the input may hold a secret.
+    problems = [FieldProblem(".".join(str(part) for part in item["loc"][1:]), item["msg"]) for item in found]
+    return problem(422, "invalid", "The request is not valid", "Some fields are not valid.", problems=problems)

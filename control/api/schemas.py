@@ -1,0 +1,191 @@
+"""What the API takes and gives."""
+
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from control.domain.policy import FieldChange, unknown_fields
+from control.domain.topology import NodeState, Role
+from control.services.rollout import GatewayStatus, RolloutState
+from control.store.tables import PolicyRevisionRow
+
+T = TypeVar("T")
+Document = dict[str, Any]
+
+
+class Strict(BaseModel):
+    """A body whose misspelt fields are refused instead of ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Page(BaseModel, Generic[T]):
+    """Part of a list; `next_cursor` asks for the next part and is null at the end."""
+
+    items: list[T]
+    next_cursor: str | None = None
+
+
+class FromDomain(BaseModel):
+    """Read off a domain object's or a row's attributes."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class SiteOut(FromDomain):
+    """A datacenter."""
+
+    name: str
+    label: str
+
+
+class NodeOut(FromDomain):
+    """One engine process."""
+
+    name: str
+    site: str
+    role: Role
+    url: str
+    engine: str
+    model: str
+    slots: int
+    state: NodeState
+
+
+class LinkOut(FromDomain):
+    """A directed WAN path; bytes per second and seconds."""
+
+    name: str
+    source: str
+    target: str
+    capacity_bytes_per_s: float
+    rtt_s: float
+    flow_cap_bytes_per_s: float | None
+
+
+class GatewayOut(FromDomain):
+    """One entrance, and the revision it was last seen to run."""
+
+    name: str
+    site: str
+    url: str
+    state: RolloutState
+    revision: int | None
+    age_s: float | None
+    error: str
+    drift: bool
+
+    @classmethod
+    def of(cls, url: str, status: GatewayStatus) -> "GatewayOut":
+        """A gateway with its status."""
+        return cls(
+            name=status.gateway,
+            site=status.site,
+            url=url,
+            state=status.state,
+            revision=status.revision,
+            age_s=status.age_s,
+            error=status.error,
+            drift=status.is_drifted,
+        )
+
+
+class RevisionIn(Strict):
+    """A new revision: a whole document, or changes by dotted path to the active one."""
+
+    reason: str = Field(min_length=1, max_length=500)
+    document: Document | None = None
+    changes: Document | None = Field(default=None, examples=[{"routing.relay_when_transfer_exceeds_s": 0.8}])
+    base_revision: int | None = Field(
+        default=None, description="The active revision that you looked at. An If-Match header says the same."
+    )
+    apply: bool = False
+
+
+class ReasonIn(Strict):
+    """Why."""
+
+    reason: str = Field(min_length=1, max_length=500)
+
+
+class RevisionOut(FromDomain):
+    """One immutable revision."""
+
+    number: int
+    document: Document
+    reason: str
+    actor: str
+    created_at: datetime
+    base_revision: int | None
+    unknown_fields: list[str]
+
+    @classmethod
+    def of(cls, row: PolicyRevisionRow) -> "RevisionOut":
+        """A stored revision."""
+        return cls(
+            number=row.number,
+            document=row.document,
+            reason=row.reason,
+            actor=row.actor,
+            created_at=row.created_at,
+            base_revision=row.base_number,
+            unknown_fields=unknown_fields(row.document),
+        )
+
+
+class ChangeOut(FromDomain):
+    """One difference between two documents."""
+
+    path: str
+    before: Any
+    after: Any
+
+    @classmethod
+    def of(cls, change: FieldChange) -> "ChangeOut":
+        """A difference."""
+        return cls(path=change.path, before=change.before, after=change.after)
+
+
+class PreviewOut(BaseModel):
+    """What a revision would be; nothing is stored."""
+
+    document: Document
+    changes: list[ChangeOut]
+
+
+class ActiveOut(BaseModel):
+    """What should run, since when, and what does."""
+
+    revision: int
+    document: Document
+    reason: str
+    actor: str
+    applied_at: datetime
+    gateways: list[GatewayOut]
+
+
+class SchemaOut(BaseModel):
+    """The policy's JSON Schema, and its fields as a table."""
+
+    json_schema: Document
+    fields: list[Document]
+
+
+class DemoTraffic(Strict):
+    """Whether the demo traffic should run."""
+
+    running: bool
+
+
+class AuditEventOut(FromDomain):
+    """Who changed what, from what, to what, and why."""
+
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    target: str
+    before: Any
+    after: Any
+    reason: str

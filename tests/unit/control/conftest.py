@@ -1,0 +1,69 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from control.domain.policy import DEFAULT_POLICY_DOCUMENT
+from control.domain.topology import FleetSnapshot, Gateway, Link, Node, Role, Site
+from control.services.fleet import seed_fleet
+from control.services.plane import ControlPlane
+from control.services.policies import found_policy
+from control.store.migrate import upgrade_schema
+from control.store.session import open_database
+
+FLEET = FleetSnapshot(
+    sites=(Site("ams", "Amsterdam"), Site("fra", "Frankfurt")),
+    nodes=(
+        Node("ams-p-01", "ams", Role.PREFILL, "http://127.0.0.1:9001", "emulated", "smollm2-135m"),
+        Node("fra-md-01", "fra", Role.MAIN, "http://127.0.0.1:9003", "emulated", "smollm2-135m"),
+    ),
+    links=(Link("ams-fra", "ams", "fra", 5_000_000.0, 0.03, 1_500_000.0, "127.0.0.1", 9100, "http://127.0.0.1:9101"),),
+    gateways=(Gateway("ams-gw-01", "ams", "http://127.0.0.1:8000"),),
+    model="smollm2-135m",
+    kv_bytes_per_token=23_040,
+    block_tokens=64,
+    labels={"engine": "emulated"},
+)
+
+
+class Clock:
+    def __init__(self):
+        self.now = datetime(2030, 1, 2, 3, 4, 5, 678901, UTC)
+
+    def __call__(self):
+        return self.now
+
+    def advance(self, **duration):
+        self.now += timedelta(**duration)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def orders():
+    """What was sent, in order."""
+    return []
+
+
+@pytest.fixture
+def plane(tmp_path, clock, orders):
+    """A migrated, empty database with a clock that stands still and a broker that only listens."""
+    database = open_database(f"sqlite:///{tmp_path / 'control.sqlite3'}")
+    upgrade_schema(database)
+    yield ControlPlane(database, orders.append, clock)
+    database.engine.dispose()
+
+
+@pytest.fixture
+def fleet():
+    return FLEET
+
+
+@pytest.fixture
+def seeded(plane):
+    """A plane whose fleet and first policy are stored."""
+    seed_fleet(plane, FLEET, "test")
+    found_policy(plane, "test", DEFAULT_POLICY_DOCUMENT, "First start")
+    return plane

@@ -1,0 +1,78 @@
+import json
+from dataclasses import replace
+
+from sqlmodel import select
+
+from control.domain.topology import FleetSnapshot, Link, NodeState, Site
+from control.services.fleet import load_snapshot, seed_fleet
+from control.services.rollout import Report, record_report
+from control.store.tables import AuditEventRow, GatewayReportRow, NodeRow
+
+
+def stored(plane):
+    with plane.database.reading() as session:
+        return load_snapshot(session)
+
+
+def events(plane):
+    with plane.database.reading() as session:
+        return [event.action for event in session.exec(select(AuditEventRow))]
+
+
+def test_a_seeded_fleet_reads_back_equal_and_survives_json(plane, fleet):
+    assert seed_fleet(plane, fleet, "test")
+    assert stored(plane) == fleet
+    assert FleetSnapshot.from_document(json.loads(json.dumps(stored(plane).to_document()))) == fleet
+
+
+def test_an_empty_database_holds_an_empty_fleet(plane):
+    assert stored(plane) == FleetSnapshot()
+
+
+def test_seeding_twice_changes_nothing_and_says_so(plane, fleet):
+    seed_fleet(plane, fleet, "test")
+    assert not seed_fleet(plane, fleet, "test")
+    assert events(plane) == ["fleet.seed"]
+
+
+def test_seeding_makes_the_stored_fleet_equal_to_the_new_document(plane, fleet):
+    seed_fleet(plane, fleet, "test")
+    new = replace(
+        fleet,
+        sites=(Site("ams", "Amsterdam"), Site("par")),
+        nodes=(replace(fleet.nodes[0], url="http://127.0.0.1:9999"),),
+        links=(Link("renamed", "ams", "par", 1.0, 0.1),),
+        gateways=(replace(fleet.gateways[0], name="par-gw-01", site="par"),),
+        model="other",
+    )
+    assert seed_fleet(plane, new, "test")
+    assert stored(plane) == new
+
+
+def test_a_renamed_link_between_the_same_sites_is_no_conflict(plane, fleet):
+    seed_fleet(plane, fleet, "test")
+    new = replace(fleet, links=(replace(fleet.links[0], name="renamed"),))
+    assert seed_fleet(plane, new, "test")
+    assert stored(plane).links == new.links
+
+
+def test_an_operators_wish_for_a_node_outlives_a_restart(plane, fleet):
+    seed_fleet(plane, fleet, "test")
+    with plane.database.unit_of_work(plane.send) as work:
+        work.session.get_one(NodeRow, "ams-p-01").state = NodeState.DRAINING.value
+    assert not seed_fleet(plane, fleet, "test")
+    assert stored(plane).nodes[0].state is NodeState.DRAINING
+
+
+def test_a_changed_fleet_makes_gateways_count_as_silent_and_an_equal_one_does_not(plane, fleet, clock):
+    seed_fleet(plane, fleet, "test")
+    record_report(plane, Report("o", "ams-gw-01", "ams", 1, "applied", "", clock.now))
+
+    def reports():
+        with plane.database.reading() as session:
+            return len(session.exec(select(GatewayReportRow)).all())
+
+    seed_fleet(plane, fleet, "test")
+    assert reports() == 1
+    seed_fleet(plane, replace(fleet, nodes=fleet.nodes[:1]), "test")
+    assert reports() == 0
