@@ -11,6 +11,7 @@ MODEL = "smollm2-135m"
 BLOCK_TOKENS = 64
 KV_BYTES_PER_TOKEN = 23_040
 SITE_A, SITE_B = "ams", "fra"
+SITES = (Site(SITE_A, "Amsterdam"), Site(SITE_B, "Frankfurt"))
 LINK = "ams-fra"
 LINK_BYTES_PER_S = 5_000_000.0
 FLOW_CAP_BYTES_PER_S = 1_500_000.0
@@ -64,7 +65,7 @@ def plan_fleet(options: FleetOptions, ports: dict[str, int]) -> FleetSnapshot:
         return f"http://127.0.0.1:{ports['nodes']}/nodes/{name}"
 
     return FleetSnapshot(
-        sites=(Site(SITE_A, "Amsterdam"), Site(SITE_B, "Frankfurt")),
+        sites=SITES,
         nodes=tuple(Node(name, site, role, url(name), options.engine.value, MODEL) for name, site, role in NODES),
         links=(
             Link(

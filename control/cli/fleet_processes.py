@@ -146,13 +146,14 @@ def control_processes(
 ) -> list[ProcessSpec]:
     """The control plane and the page."""
     environment = control_environment(options, secrets, ports)
+    sites = [part for site in SITES for part in ("--site", site.name)]
     worker = commands.module(
         "celery", "-A", "control.worker", "worker", "-B", "-Q", "control", "-n", "control@pdd", *_CELERY_OPTIONS
     )
     return [
         ProcessSpec("web", commands.module("webapp"), environment, HttpProbe(f"{options.web_url}/login"), (VALKEY,)),
         ProcessSpec("worker", worker, environment, _CELERY_READY, needs=(VALKEY,)),
-        ProcessSpec("telemetry", commands.module("control.telemetry.ingest"), environment, needs=(VALKEY,)),
+        ProcessSpec("telemetry", commands.module("control.telemetry.ingest", *sites), environment, needs=(VALKEY,)),
     ]
 
 
