@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from control.cli.data_folder import Secrets
-from control.cli.fleet_plan import Engine, FleetOptions
+from control.cli.fleet_plan import SITES, Engine, FleetOptions
 from control.cli.process_spec import HttpProbe, LogProbe, ProcessSpec
 from control.domain.topology import FleetSnapshot
 
