@@ -58,8 +58,8 @@ def node_processes(
     """The engines: one process per llama node, or one for all emulated nodes."""
     environment = site_environment(options, secrets, ports)
     if options.engine is Engine.EMULATED:
-        names = [part for node in fleet.nodes for part in ("--node", f"{node.name}:{ports[f'{node.name}.kv']}")]
-        argv = commands.module("engine_agents.nodes.emulated", "--host", "127.0.0.1", "--port", ports["nodes"], *names)
+        config = options.data_dir / "nodes.json"
+        argv = commands.module("engine_agents.nodes.emulated", "--config", config, "--port", ports["nodes"])
         probe = HttpProbe(f"{fleet.nodes[0].url}/health")
         return [ProcessSpec("nodes", argv, environment, probe)]
     return [

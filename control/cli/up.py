@@ -13,7 +13,15 @@ from typing import Any
 
 from control.cli.data_folder import DataFolder, Running, Secrets, write_private
 from control.cli.errors import CommandError
-from control.cli.fleet_plan import MODEL, FleetOptions, links_document, plan_fleet, port_names
+from control.cli.fleet_plan import (
+    MODEL,
+    Engine,
+    FleetOptions,
+    emulated_document,
+    links_document,
+    plan_fleet,
+    port_names,
+)
 from control.cli.fleet_processes import (
     Commands,
     control_environment,
@@ -120,6 +128,9 @@ class EmbeddedFleet:
         config = valkey_config(self._ports["valkey"], valkey, self._secrets.redis_password)
         write_private(valkey / "valkey.conf", config)
         write_private(self._folder.path / "links.json", json.dumps(links_document(self._fleet)))
+        if self._options.engine is Engine.EMULATED:
+            nodes = emulated_document(self._fleet, self._ports)
+            write_private(self._folder.path / "nodes.json", json.dumps(nodes))
         write_private(self._folder.path / "fleet.json", json.dumps(self._fleet.to_document()))
 
     async def _start(self) -> dict[str, Any]:

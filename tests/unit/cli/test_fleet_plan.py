@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from control.cli.data_folder import Secrets
-from control.cli.fleet_plan import Engine, FleetOptions, links_document, plan_fleet, port_names
+from control.cli.fleet_plan import Engine, FleetOptions, emulated_document, links_document, plan_fleet, port_names
 from control.cli.fleet_processes import (
     Commands,
     control_processes,
@@ -96,3 +96,10 @@ def test_the_wan_relay_is_told_the_links_shape():
             "rtt_s": 0.03,
         }
     ]
+
+
+def test_emulated_nodes_get_their_kv_ports_and_the_fleets_kv_size():
+    fleet, _ = planned(Engine.EMULATED)
+    document = emulated_document(fleet, {f"{node.name}.kv": 9100 + index for index, node in enumerate(fleet.nodes)})
+    assert [node["kv_port"] for node in document["nodes"]] == [9100, 9101, 9102]
+    assert {node["kv_bytes_per_token"] for node in document["nodes"]} == {fleet.kv_bytes_per_token}
