@@ -1,0 +1,174 @@
+"""An engine without a model: exact to the byte about KV, with a chip's timing instead of its work."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
+
+from control.domain.prefix import BLOCK_TOKENS
+from engine_agents.nodes.emulated.sequence import KvSequence
+from engine_agents.nodes.emulated.timing import decode_step_s, prefill_s
+from engine_agents.nodes.emulated.vocabulary import END, Vocabulary
+from engine_agents.nodes.engine import FinishReason, Generation, PromptRefusedError, Step
+from engine_agents.nodes.kv_blocks import BlockStore
+from engine_agents.nodes.kv_prefix import longest_resident
+
+PREFILL_CHUNK_TOKENS = 512
+_VOCABULARY = Vocabulary()
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedChip:
+    """Size and speed of an emulated node; speeds of 0 take no time at all."""
+
+    slots: int = 4
+    capacity_tokens: int = 65_536
+    prefill_tokens_per_s: float = 0.0
+    decode_step_s: float = 0.0
+    decode_step_per_request_s: float = 0.0
+    tokens_per_step: int = 1
+    kv_bytes_per_token: int = 64
+    max_model_len: int = 131_072
+    eos_period: int = 400
+
+
+class EmulatedEngine:
+    """The engine protocol over hashes. Greedy whatever the sampling says, except that `ignore_eos` is obeyed."""
+
+    kind = "emulated"
+
+    def __init__(self, model: str, chip: EmulatedChip | None = None) -> None:
+        chip = chip or EmulatedChip()
+        self.chip = chip
+        self.model = model
+        self.fingerprint = f"emulated-1/{model}/{chip.kv_bytes_per_token}"
+        self.kv_bytes_per_token = chip.kv_bytes_per_token
+        self.exact: bool | None = True
+        self.max_model_len = chip.max_model_len
+        self.slots = chip.slots
+        self.store = BlockStore(chip.capacity_tokens)
+        self.running = 0
+        self._prefill = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Nothing to load."""
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
+        """Continue a prompt; the first step has one token, later ones up to `tokens_per_step`."""
+        unknown = next((token for token in generation.prompt if not _VOCABULARY.knows(token)), None)
+        if unknown is not None:
+            raise PromptRefusedError(f"no token {unknown} in the vocabulary")
+        slot = _Slot(generation, KvSequence(self.model, self.kv_bytes_per_token))
+        self.running += 1
+        try:
+            resident = await self._evaluate_prompt(slot)
+            step = self._step(slot, 1)
+            yield replace(step, resident_tokens=resident, computed_tokens=len(generation.prompt) - resident)
+            while step.finish is None:
+                count = min(self.chip.tokens_per_step, generation.max_tokens - slot.generated)
+                await self._decode_time(count)
+                step = self._step(slot, count)
+                yield step
+        finally:
+            self.running -= 1
+            self._save(slot)
+
+    async def tokenize(self, text: str, *, add_special: bool) -> list[int]:  # noqa: ARG002 - no start token here
+        """Token ids of a text."""
+        return _VOCABULARY.encode(text)
+
+    async def render_chat(self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool) -> str:
+        """ChatML.
+
+        Raises:
+            ValueError: a message has no role, or content that is no text.
+        """
+        text = "".join(_rendered(message) for message in messages)
+        return text + "<|im_start|>assistant\n" if add_generation_prompt else text
+
+    async def detokenize(self, token_ids: Sequence[int]) -> bytes:
+        """The bytes that token ids stand for.
+
+        Raises:
+            ValueError: an id is unknown.
+        """
+        return _VOCABULARY.decode(token_ids)
+
+    async def _evaluate_prompt(self, slot: "_Slot") -> int:
+        """Have the prompt's KV in slot and store; gives back how many tokens were resident.
+
+        The last token is always computed, as on a real engine: its output is the first new token.
+        """
+        prompt, salt = slot.generation.prompt, slot.generation.salt
+        prefix = longest_resident(self.store, prompt, salt)
+        resident = min(prefix.token_count, len(prompt) - 1)
+        await self._prefill_time(len(prompt) - resident, slot.generation)
+        slot.sequence.load(prompt[: prefix.token_count], [block.payload for block in prefix.blocks])
+        slot.sequence.evaluate(prompt[prefix.token_count :])
+        self._save(slot)
+        return resident
+
+    def _save(self, slot: "_Slot") -> None:
+        """Keep the KV of all that was evaluated, as far as the store has room."""
+        if slot.sequence.tokens:
+            self.store.put_chain(slot.sequence.blocks(self.store, slot.generation.salt, BLOCK_TOKENS))
+
+    async def _prefill_time(self, tokens: int, generation: Generation) -> None:
+        """One prefill at a time, in chunks, as a chip that is bound by compute does it."""
+        async with self._prefill:
+            for start in range(0, tokens, PREFILL_CHUNK_TOKENS):
+                chunk = min(PREFILL_CHUNK_TOKENS, tokens - start)
+                await asyncio.sleep(prefill_s(chunk, self.chip.prefill_tokens_per_s))
+                generation.on_progress()
+
+    async def _decode_time(self, steps: int) -> None:
+        step_s = decode_step_s(self.running, self.chip.decode_step_s, self.chip.decode_step_per_request_s)
+        await asyncio.sleep(step_s * steps)
+
+    def _step(self, slot: "_Slot", count: int) -> Step:
+        """Up to `count` tokens; the last one is evaluated only when the next one is wanted."""
+        ids: list[int] = []
+        finish: FinishReason | None = None
+        while len(ids) < count and finish is None:
+            ids.append(slot.next_token(self.chip.eos_period))
+            finish = slot.finish()
+        return Step(tuple(ids), tuple(_VOCABULARY.piece(token) for token in ids), finish)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One generation under way; `last` was made but not evaluated."""
+
+    generation: Generation
+    sequence: KvSequence
+    generated: int = 0
+    last: int | None = None
+
+    def next_token(self, eos_period: int) -> int:
+        """Evaluate the last token and make the next one."""
+        if self.last is not None:
+            self.sequence.evaluate([self.last])
+        ignore_eos = self.generation.sampling.ignore_eos
+        self.last = self.sequence.next_token(_VOCABULARY, eos_period, ignore_eos=ignore_eos)
+        self.generated += 1
+        return self.last
+
+    def finish(self) -> FinishReason | None:
+        """Why the last token ended it, if it did."""
+        if self.last == END:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if self.generated >= self.generation.max_tokens else None
+
+
+def _rendered(message: dict[str, object]) -> str:
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(role, str):
+        raise ValueError("a message needs a role")  # noqa: TRY004 - it is the client's data that is wrong
+    if isinstance(content, list):
+        parts = [part.get("text", "") for part in content if isinstance(part, dict)]
+        content = "".join(part for part in parts if isinstance(part, str))
+    if not isinstance(content, str | None):
+        raise ValueError("a message's content must be text")  # noqa: TRY004
+    return f"<|im_start|>{role}\n{content or ''}<|im_end|>\n"
