@@ -55,14 +55,17 @@ class Database:
             send(order)
 
 
-def open_database(url: str) -> Database:
-    """Open an SQLite file (its folder is made) or a PostgreSQL database; connects on first use."""
+def open_database(url: str, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Database:
+    """Open an SQLite file (its folder is made) or a PostgreSQL database; connects on first use.
+
+    `busy_timeout_s` is how long an SQLite writer waits for another one.
+    """
     address = make_url(url)
     if address.get_backend_name() != "sqlite":
         return Database(create_engine(address, pool_pre_ping=True))
     if address.database and address.database != ":memory:":
         Path(address.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(address, connect_args={"timeout": BUSY_TIMEOUT_S})
+    engine = create_engine(address, connect_args={"timeout": busy_timeout_s})
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return Database(engine)

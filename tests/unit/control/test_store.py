@@ -71,7 +71,7 @@ def test_a_commit_that_fails_sends_nothing(plane, orders):
 
 
 def test_a_unit_of_work_holds_the_write_lock_from_its_start(plane):
-    other = open_database(f"{plane.database.engine.url}?timeout=0.05")
+    other = open_database(str(plane.database.engine.url), busy_timeout_s=0.01)
     try:
         with plane.database.unit_of_work(plane.send) as work:
             work.session.exec(select(SettingRow)).all()
