@@ -89,7 +89,11 @@ class RequestRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RequestBatch(msgspec.Struct, array_like=True, frozen=True):
-    """Records of one gateway; (gateway, epoch, sequence) is its key, an empty one is a heartbeat."""
+    """Records of one gateway; (gateway, epoch, sequence) is its key, an empty one is a heartbeat.
+
+    `epoch` is another number each time the gateway starts, `dropped_records` counts since then. The objectives are
+    those of the default class in the policy that the gateway runs; None where it does not say.
+    """
 
     gateway: str
     site: str
@@ -100,6 +104,9 @@ class RequestBatch(msgspec.Struct, array_like=True, frozen=True):
     policy_revision: int = 0
     dropped_records: int = 0
     requests_in_flight: int = 0
+    slo_ttft_p90_s: float | None = None
+    slo_ttft_p99_s: float | None = None
+    slo_tpot_p90_s: float | None = None
 
 
 class NodeSample(msgspec.Struct, array_like=True, frozen=True):
@@ -122,7 +129,10 @@ class NodeSample(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LinkSample(msgspec.Struct, array_like=True, frozen=True):
-    """What the WAN relay measured on one link; byte counters only grow."""
+    """What the WAN relay measured on one link, or that it did not answer (`state` = "unreachable").
+
+    Byte counters only grow, until the relay starts again from zero.
+    """
 
     link: str
     source: str
@@ -135,10 +145,11 @@ class LinkSample(msgspec.Struct, array_like=True, frozen=True):
     queued_bytes: int = 0
     rate_cap_bytes_per_s: float | None = None
     flow_cap_bytes_per_s: float | None = None
+    state: str = "up"
 
 
 class SampleBatch(msgspec.Struct, array_like=True, frozen=True):
-    """One round of an observer."""
+    """One round of an observer; `dropped_batches` counts rounds it could not deliver since it started."""
 
     observer: str
     site: str
@@ -147,3 +158,4 @@ class SampleBatch(msgspec.Struct, array_like=True, frozen=True):
     sent_at_s: float
     nodes: tuple[NodeSample, ...] = ()
     links: tuple[LinkSample, ...] = ()
+    dropped_batches: int = 0
