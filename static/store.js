@@ -1,0 +1,84 @@
+// What the page knows: the slots of the last quarter of an hour, the last requests, and the newest tick. Bounded.
+export const SLOTS = 90;
+const ROWS = 40;
+const MARKS = 40;
+const SHORTEST_SPAN_S = 180;
+
+export function at(object, path) {
+  let value = object;
+  for (const part of path) {
+    if (value === null || value === undefined) return null;
+    value = value[part];
+  }
+  return value ?? null;
+}
+
+export class Store {
+  constructor() {
+    this.clear();
+  }
+
+  clear() {
+    this.slots = new Map();
+    this.rows = [];
+    this.marks = [];
+    this.tick = null;
+    this.id = null;
+    this.slot_s = 10;
+  }
+
+  takeSnapshot(snapshot) {
+    this.clear();
+    this.slot_s = snapshot.slot_s ?? 10;
+    for (const slot of snapshot.slots ?? []) this.slots.set(slot.at_s, slot);
+    this.rows = (snapshot.requests ?? []).slice(0, ROWS);
+    this.marks = (snapshot.marks ?? []).slice(-MARKS);
+    this.tick = snapshot;
+    this.id = snapshot.id ?? null;
+    this.#trim();
+  }
+
+  takeTick(tick) {
+    if (tick.slot) this.slots.set(tick.slot.at_s, tick.slot);
+    const known = new Set(this.rows.map((row) => row.id));
+    const fresh = (tick.requests ?? []).filter((row) => !known.has(row.id));
+    this.rows = [...fresh, ...this.rows].slice(0, ROWS);
+    const marked = new Set(this.marks.map((mark) => `${mark.at_s}/${mark.label}`));
+    this.marks.push(...(tick.marks ?? []).filter((mark) => !marked.has(`${mark.at_s}/${mark.label}`)));
+    this.marks = this.marks.slice(-MARKS);
+    this.tick = tick;
+    this.id = tick.id ?? this.id;
+    this.#trim();
+  }
+
+  // A grid without holes: a slot nobody reported is null, so that a gap stays a gap on every chart.
+  view() {
+    const now_s = this.tick?.now_s ?? 0;
+    const last = Math.floor(now_s / this.slot_s) * this.slot_s;
+    const known = [...this.slots.keys()];
+    const oldest = last - (SLOTS - 1) * this.slot_s;
+    const first = Math.max(oldest, Math.min(known.length ? Math.min(...known) : last, last - SHORTEST_SPAN_S));
+    const times = [];
+    for (let t = first; t <= last; t += this.slot_s) times.push(t);
+    const begun = known.length ? Math.min(...known) : last;
+    return {
+      now_s,
+      slot_s: this.slot_s,
+      times,
+      slots: times.map((t) => this.slots.get(t) ?? null),
+      start_s: first,
+      end_s: last + this.slot_s,
+      begun_s: begun,
+      marks: this.marks.filter((mark) => mark.at_s >= first),
+      tiles: this.tick?.tiles ?? {},
+      links: this.tick?.links ?? [],
+      nodes: this.tick?.nodes ?? [],
+      sources: this.tick?.sources ?? [],
+    };
+  }
+
+  #trim() {
+    const oldest = (this.tick?.now_s ?? 0) - (SLOTS + 1) * this.slot_s;
+    for (const t of this.slots.keys()) if (t < oldest) this.slots.delete(t);
+  }
+}

@@ -1,0 +1,96 @@
+"""The Live page, its snapshot and its stream."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import HTMLResponse, StreamingResponse
+from starlette.types import Send
+
+from control.api.dependencies import Plane, Viewer
+from control.services.fleet import load_sites
+from webapp.charts import BUCKETS, live_figures
+from webapp.feed import FeedUnreachableError, LiveFeed
+from webapp.fleet_state import THRESHOLDS
+from webapp.render import Pages, get_pages
+from webapp.words import reason_words
+
+router = APIRouter(include_in_schema=False)
+
+
+def get_feed(request: Request) -> LiveFeed:
+    """The feed of this process."""
+    feed = request.app.state.feed
+    if not isinstance(feed, LiveFeed):
+        raise TypeError("the application was made without a feed")
+    return feed
+
+
+Feed = Annotated[LiveFeed, Depends(get_feed)]
+PagesDep = Annotated[Pages, Depends(get_pages)]
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events whose source is closed as soon as the browser has gone."""
+
+    media_type = "text/event-stream"
+
+    async def stream_response(self, send: Send) -> None:
+        """Send until either side ends."""
+        if not isinstance(self.body_iterator, AsyncGenerator):
+            raise TypeError("events must come from an asynchronous generator")
+        async with aclosing(self.body_iterator):
+            await super().stream_response(send)
+
+
+@router.get("/")
+def live_page(request: Request, pages: PagesDep, plane: Plane, principal: Viewer) -> HTMLResponse:
+    """The page without figures; they come by snapshot and stream."""
+    with plane.database.reading() as session:
+        sites = [site.name for site in load_sites(session)]
+    return pages.render(
+        request,
+        "live/page.html",
+        principal,
+        page="live",
+        site_label=" · ".join(sites) or "no site",
+        buckets=BUCKETS,
+        thresholds=THRESHOLDS,
+        config={"figures": live_figures(), "reasons": reason_words()},
+    )
+
+
+@router.get("/live/snapshot")
+async def snapshot(feed: Feed, _: Viewer) -> Response:
+    """Everything that the page shows, with its age; 204 before the first tick, 503 while Redis is away."""
+    try:
+        body = await feed.snapshot()
+    except FeedUnreachableError as error:
+        detail = (error.__doc__ or "").encode()
+        return Response(b'{"detail":"%s"}' % detail, status_code=503, media_type="application/json")
+    if body is None:
+        return Response(status_code=204)
+    return Response(body, media_type="application/json")
+
+
+@router.get("/live/events")
+async def events(
+    request: Request,
+    feed: Feed,
+    _: Viewer,
+    last_event_id: Annotated[str, Header()] = "",
+    start: Annotated[str, Query(alias="from")] = "",
+) -> EventStream:
+    """Ticks after `Last-Event-ID`, or after `from` on a first connection; `reset` where that is too long ago."""
+    headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
+    return EventStream(_until_gone(request, feed.stream(last_event_id or start)), headers=headers)
+
+
+async def _until_gone(request: Request, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """A server may swallow what is sent to a closed connection, so look before each event."""
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            if await request.is_disconnected():
+                return
+            yield chunk
