@@ -1,8 +1,7 @@
 """Real servers that tests share: start here, never on a fixed port, never beyond loopback.
 
-Use in a test module: `from tests.services import valkey  # noqa: F401`, then take `valkey` as an argument. Each test
-gets its own empty server; `valkey.url` is its address, `await valkey.stop()` and `await valkey.start()` restart it on
-the same port with the data kept.
+Every test may take `valkey` as an argument (`tests/conftest.py` offers it) and gets an empty server of its own:
+`valkey.url` is its address, `await valkey.stop()` and `await valkey.start()` restart it on the same port with its data.
 """
 
 import asyncio

@@ -94,7 +94,7 @@ def sends(payload):
 
 async def settled(condition):
     """Wait until a condition holds; the test's own timeout is the only clock."""
-    while not condition():  # noqa: ASYNC110 - the condition is in the relay, which has no event for tests
+    while not condition():
         await asyncio.sleep(0.01)
 
 

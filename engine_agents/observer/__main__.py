@@ -1,0 +1,84 @@
+"""Starts a site's observer: `python -m engine_agents.observer --site ams --config observer.json`."""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import math
+import signal
+import time
+from pathlib import Path
+
+import aiohttp
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from control.settings import Settings
+from control.telemetry.records import SampleBatch
+from engine_agents.observer.config import ObserverConfig, load_config
+from engine_agents.observer.outbox import Outbox
+from engine_agents.observer.scrape import Scraper
+
+ROUND_S = 1.0
+REDIS_TIMEOUT_S = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+async def observe(scraper: Scraper, outbox: Outbox, site: str) -> None:
+    """Scrape once a second, for ever, on the grid of whole seconds."""
+    epoch, sequence = time.time_ns() // 1_000_000, 0
+    while True:
+        now_s = time.time()
+        await asyncio.sleep(math.floor(now_s / ROUND_S + 1) * ROUND_S - now_s)
+        nodes, links = await scraper.scrape()
+        sequence += 1
+        batch = SampleBatch(
+            observer=f"{site}-observer",
+            site=site,
+            epoch=epoch,
+            sequence=sequence,
+            sent_at_s=time.time(),
+            nodes=nodes,
+            links=links,
+            dropped_batches=outbox.dropped_batches,
+        )
+        outbox.put(batch)
+
+
+async def serve(site: str, config: ObserverConfig, redis_url: str) -> None:
+    """Observe until SIGTERM or SIGINT."""
+    redis = Redis.from_url(
+        redis_url,
+        socket_timeout=REDIS_TIMEOUT_S,
+        socket_connect_timeout=REDIS_TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),
+    )
+    outbox = Outbox(redis, site)
+    async with redis, aiohttp.ClientSession() as session:
+        work = asyncio.gather(outbox.run(), observe(Scraper(session, site, config), outbox, site))
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(signal_number, work.cancel)
+        logger.info("observing %d nodes and %d links of %s", len(config.nodes), len(config.links), site)
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+    logger.info("stopped")
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(prog="python -m engine_agents.observer", description=__doc__)
+    parser.add_argument("--site", required=True)
+    parser.add_argument("--config", type=Path, required=True, help="observer.json")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        config = load_config(arguments.config)
+    except (OSError, ValueError) as error:
+        parser.error(f"{arguments.config}: {error}")
+    asyncio.run(serve(arguments.site, config, Settings.from_environment().redis_url))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""From what nodes and relays answer to samples; an answer that cannot be read is no answer."""
+
+import msgspec
+
+from control.telemetry.records import LinkSample, NodeSample
+from engine_agents.observer.config import WatchedLink, WatchedNode
+
+UNREACHABLE = "unreachable"
+STALLED = "stalled"
+READY = "ready"
+STALL_AFTER_S = 20.0
+
+
+class StoreInfo(msgspec.Struct, frozen=True):
+    """KV a node keeps."""
+
+    resident_tokens: int = 0
+    capacity_tokens: int = 0
+    leased_bytes: int = 0
+
+
+class CounterInfo(msgspec.Struct, frozen=True):
+    """Counters of a node since it started."""
+
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    pulled_bytes: int = 0
+
+
+class NodeInfo(msgspec.Struct, frozen=True):
+    """`GET /pdd/v1/node`, as far as samples need it."""
+
+    running: int = 0
+    waiting: int = 0
+    slots: int = 0
+    store: StoreInfo = StoreInfo()
+    counters: CounterInfo = CounterInfo()
+    exact: bool | None = None
+    last_progress_s: float | None = None
+
+
+class LinkInfo(msgspec.Struct, frozen=True):
+    """One entry of a relay's `GET /links`, as far as samples need it."""
+
+    name: str
+    rtt_s: float
+    bytes_total: int
+    bytes_by_pipeline: dict[str, int]
+    flows: int
+    queued_bytes: int
+    rate_cap_bytes_per_s: float | None = None
+    flow_cap_bytes_per_s: float | None = None
+
+
+class StockLoad(msgspec.Struct, frozen=True):
+    """`GET /load` of a stock engine, which has no node document."""
+
+    server_load: int
+
+
+def node_sample(site: str, node: WatchedNode, info: NodeInfo | None) -> NodeSample:
+    """The sample of one node; None stands for no answer."""
+    if info is None:
+        return NodeSample(node.name, site, node.role, UNREACHABLE, slots=node.slots)
+    is_stalled = bool(info.running) and info.last_progress_s is not None and info.last_progress_s > STALL_AFTER_S
+    return NodeSample(
+        node=node.name,
+        site=site,
+        role=node.role,
+        state=STALLED if is_stalled else READY,
+        running=info.running,
+        waiting=info.waiting,
+        slots=info.slots or node.slots,
+        resident_tokens=info.store.resident_tokens,
+        capacity_tokens=info.store.capacity_tokens,
+        leased_bytes=info.store.leased_bytes,
+        prefill_tokens_total=info.counters.prefill_tokens,
+        decode_tokens_total=info.counters.decode_tokens,
+        pulled_bytes_total=info.counters.pulled_bytes,
+        exact=info.exact,
+    )
+
+
+def link_sample(link: WatchedLink, answered: dict[str, LinkInfo] | None) -> LinkSample:
+    """The sample of one link from its relay's answer; a relay that is silent or does not know it is unreachable."""
+    info = None if answered is None else answered.get(link.name)
+    if info is None:
+        return LinkSample(link.name, link.source, link.target, link.capacity_bytes_per_s, link.rtt_s, state=UNREACHABLE)
+    return LinkSample(
+        link=link.name,
+        source=link.source,
+        target=link.target,
+        capacity_bytes_per_s=link.capacity_bytes_per_s,
+        rtt_s=info.rtt_s,
+        bytes_total=info.bytes_total,
+        bytes_by_pipeline=info.bytes_by_pipeline,
+        flows=info.flows,
+        queued_bytes=info.queued_bytes,
+        rate_cap_bytes_per_s=info.rate_cap_bytes_per_s,
+        flow_cap_bytes_per_s=info.flow_cap_bytes_per_s,
+    )
