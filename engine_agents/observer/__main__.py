@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 
 from control.settings import Settings
 from control.telemetry.records import SampleBatch
-from engine_agents.observer.config import ObserverConfig, load_config
+from engine_agents.observer.config import ObserverConfig, load_config, load_site_of_fleet
 from engine_agents.observer.outbox import Outbox
 from engine_agents.observer.scrape import Scraper
 
@@ -70,14 +70,16 @@ def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m engine_agents.observer", description=__doc__)
     parser.add_argument("--site", required=True)
-    parser.add_argument("--config", type=Path, required=True, help="observer.json")
+    parser.add_argument("--config", type=Path, help="observer.json; without it, fleet.json in the data folder")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    settings = Settings.from_environment()
+    path = arguments.config or settings.data_dir / "fleet.json"
     try:
-        config = load_config(arguments.config)
+        config = load_config(path) if arguments.config else load_site_of_fleet(path, arguments.site)
     except (OSError, ValueError) as error:
-        parser.error(f"{arguments.config}: {error}")
-    asyncio.run(serve(arguments.site, config, Settings.from_environment().redis_url))
+        parser.error(f"{path}: {error}")
+    asyncio.run(serve(arguments.site, config, settings.redis_url))
 
 
 if __name__ == "__main__":

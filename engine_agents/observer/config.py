@@ -1,8 +1,11 @@
-"""What an observer is told to watch: `observer.json`, checked once."""
+"""What an observer is told to watch: `observer.json`, or its site's part of the fleet document."""
 
+import json
 from pathlib import Path
 
 import msgspec
+
+from control.domain.topology import FleetSnapshot
 
 
 class WatchedNode(msgspec.Struct, frozen=True):
@@ -40,3 +43,26 @@ def load_config(path: Path) -> ObserverConfig:
         ValueError: it is not what it must be.
     """
     return msgspec.json.decode(path.read_bytes(), type=ObserverConfig)
+
+
+def load_site_of_fleet(path: Path, site: str) -> ObserverConfig:
+    """Read a fleet document and take what a site watches: its nodes, and the links that leave it.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no fleet document.
+    """
+    try:
+        fleet = FleetSnapshot.from_document(json.loads(path.read_bytes()))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no fleet document: {error}") from error
+    return ObserverConfig(
+        nodes=tuple(
+            WatchedNode(node.name, node.role, node.url, node.slots) for node in fleet.nodes if node.site == site
+        ),
+        links=tuple(
+            WatchedLink(link.name, link.source, link.target, link.capacity_bytes_per_s, link.admin_url, link.rtt_s)
+            for link in fleet.links
+            if link.source == site and link.admin_url
+        ),
+    )
