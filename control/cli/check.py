@@ -10,13 +10,15 @@ from typing import Any
 
 import aiohttp
 
-from control.cli.check_plan import FIRST_SIZES, Aim, Seen, Size, adjusted, first_difference, next_aim, outcome_of
+from control.cli.check_plan import Aim, Seen, Size, adjusted, first_difference, first_size, next_aim, outcome_of
+from control.cli.concurrency import together
 from control.cli.errors import CommandError
-from control.cli.fleet_client import FleetAddress, fetch_nodes
+from control.cli.fleet_client import FleetAddress, fetch_nodes, fetch_policy
 from control.cli.stream_client import TimedAnswer, stream_answer
 from control.domain.workload import message_text
 
-SHARED_PREFIX_TOKENS = 128
+BLOCK_TOKENS = 64
+SHARED_PREFIX_TOKENS = 2 * BLOCK_TOKENS
 _REQUEST_TIMEOUT_S = 300.0
 _KEPT_PROMPTS = 12
 
@@ -52,7 +54,8 @@ class HandoffCheck:
     def __init__(self, address: FleetAddress, seed: int) -> None:
         self._address = address
         self._rng = Random(f"{seed}/check")  # noqa: S311 - prompts, not secrets
-        self._sizes = dict(FIRST_SIZES)
+        self._one_shot_max_tokens = 0
+        self._sizes: dict[Aim, Size] = {}
         self._seen: Counter[Aim] = Counter()
         self._under_way: Counter[Aim] = Counter()
         self._answered: list[list[int]] = []
@@ -67,14 +70,23 @@ class HandoffCheck:
             CommandError: the fleet cannot be asked.
         """
         self._nodes = await asyncio.to_thread(fetch_nodes, self._address)
+        policy = await asyncio.to_thread(fetch_policy, self._address)
+        self._one_shot_max_tokens = int(policy["handoff"]["one_shot_max_tokens"])
+        self._sizes = {aim: first_size(aim, self._one_shot_max_tokens) for aim in Aim}
         if not self._nodes:
             raise CommandError("The control plane knows no node.")
+        try:
+            await self._run_lanes(requests, concurrency)
+        except (aiohttp.ClientError, OSError) as error:
+            raise CommandError(f"A node does not answer: {error}") from error
+        return self.tally
+
+    async def _run_lanes(self, requests: int, concurrency: int) -> None:
+        numbers = iter(range(requests))
         timeout = aiohttp.ClientTimeout(total=_REQUEST_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout) as http:
             self._prefix = await self._new_tokens(http, SHARED_PREFIX_TOKENS)
-            numbers = iter(range(requests))
-            await asyncio.gather(*(self._lane(http, numbers) for _ in range(min(concurrency, requests))))
-        return self.tally
+            await together(*(self._lane(http, numbers) for _ in range(min(concurrency, requests))))
 
     async def _lane(self, http: aiohttp.ClientSession, numbers: Any) -> None:
         for number in numbers:
@@ -92,20 +104,21 @@ class HandoffCheck:
         prompt = await self._prompt(http, aim, size)
         answer = await self._through_gateway(http, prompt, size.max_output_tokens)
         alone = await self._one_node_alone(http, number, prompt, size.max_output_tokens)
-        seen = Seen(str(answer.explanation.get("pipeline") or ""), str(answer.explanation.get("handoff_mode") or ""))
-        if answer.is_complete and aim is not Aim.DIRECT:
+        seen = _seen(answer)
+        if answer.is_complete and seen.handoff_mode:
             self._answered = [*self._answered, prompt][-_KEPT_PROMPTS:]
-        self._sizes[aim] = adjusted(aim, size, seen)
+        self._sizes[aim] = adjusted(aim, size, seen, self._one_shot_max_tokens)
         met = outcome_of(seen)
         if met is not None:
             self._seen[met] += 1
         self._count(number, seen, answer, alone)
 
     async def _prompt(self, http: aiohttp.ClientSession, aim: Aim, size: Size) -> list[int]:
-        """A prompt that shares the common prefix; for DIRECT, one answered before plus a few tokens."""
+        """A prompt that shares the common prefix; for DIRECT, whole blocks that MD has got, plus a few tokens."""
         if aim is Aim.DIRECT:
             known = self._rng.choice(self._answered)
-            return known + await self._new_tokens(http, self._rng.randint(0, size.new_tokens))
+            whole = known[: len(known) // BLOCK_TOKENS * BLOCK_TOKENS]
+            return whole + await self._new_tokens(http, self._rng.randint(1, size.new_tokens))
         return self._prefix + await self._new_tokens(http, size.new_tokens)
 
     async def _new_tokens(self, http: aiohttp.ClientSession, count: int) -> list[int]:
@@ -160,3 +173,11 @@ class HandoffCheck:
             file=sys.stderr,
             flush=True,
         )
+
+
+def _seen(answer: TimedAnswer) -> Seen:
+    told = answer.explanation
+    tokens = sum(answer.chunk_tokens)
+    token_s = (answer.chunk_s[-1] - answer.chunk_s[0]) / (tokens - 1) if tokens > 1 else 0.0
+    transfer_s = told.get("transfer_s") or told.get("predicted_transfer_s") or 0.0
+    return Seen(str(told.get("pipeline") or ""), str(told.get("handoff_mode") or ""), float(transfer_s), token_s)

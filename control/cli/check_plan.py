@@ -16,8 +16,7 @@ class Aim(StrEnum):
 
 SHARES: Mapping[Aim, float] = {Aim.DIRECT: 0.4, Aim.ONE_SHOT: 0.35, Aim.CATCH_UP: 0.25}
 _SMALLEST_TOKENS, _LARGEST_TOKENS = 16, 640
-_LONGEST_ANSWER_TOKENS = 400
-_STEP = 1.35
+_BOLDEST_CHANGE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +29,28 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the gateway says a request went through. `handoff_mode` is empty where no handoff took place."""
+    """What the gateway says a request went through. `handoff_mode` is empty where no handoff took place.
+
+    `transfer_s` is how long its KV took or was predicted to take, `token_s` the time between its tokens; 0: unknown.
+    """
 
     pipeline: str
     handoff_mode: str
+    transfer_s: float = 0.0
+    token_s: float = 0.0
 
 
-FIRST_SIZES: Mapping[Aim, Size] = {
-    Aim.DIRECT: Size(2, 24),
-    Aim.ONE_SHOT: Size(48, 72),
-    Aim.CATCH_UP: Size(240, 200),
-}
+def eager_target(aim: Aim, one_shot_max_tokens: int) -> int:
+    """Tokens that RLD should have made when the KV arrives: well below or well above the policy's limit."""
+    return max(4, round(one_shot_max_tokens * (0.7 if aim is Aim.ONE_SHOT else 2.0)))
+
+
+def first_size(aim: Aim, one_shot_max_tokens: int) -> Size:
+    """What to begin with, before any speed is known; the answer outlasts the transfer by a good margin."""
+    if aim is Aim.DIRECT:
+        return Size(new_tokens=4, max_output_tokens=24)
+    target = eager_target(aim, one_shot_max_tokens)
+    return Size(new_tokens=2 * target, max_output_tokens=2 * target + 24)
 
 
 def next_aim(seen: Mapping[Aim, int], under_way: Mapping[Aim, int]) -> Aim:
@@ -56,24 +66,19 @@ def outcome_of(seen: Seen) -> Aim | None:
     return Aim(seen.handoff_mode) if seen.handoff_mode in (Aim.ONE_SHOT, Aim.CATCH_UP) else None
 
 
-def adjusted(aim: Aim, size: Size, seen: Seen) -> Size:
-    """A size that will more likely meet its aim, from what the last one led to. Speeds need not be known."""
-    met = outcome_of(seen)
-    if met is aim or aim is Aim.DIRECT:
+def adjusted(aim: Aim, size: Size, seen: Seen, one_shot_max_tokens: int) -> Size:
+    """A size that will more likely meet its aim, from the speeds that the last one showed."""
+    if aim is Aim.DIRECT or not seen.pipeline:
         return size
-    if met is None:
-        # The answer was over before its KV had moved: longer answers, then less to move.
-        if size.max_output_tokens < _LONGEST_ANSWER_TOKENS:
-            return replace(size, max_output_tokens=min(_LONGEST_ANSWER_TOKENS, round(size.max_output_tokens * _STEP)))
-        return _with_new_tokens(size, size.new_tokens / _STEP)
-    if aim is Aim.ONE_SHOT and met is Aim.CATCH_UP:
-        return _with_new_tokens(size, size.new_tokens / _STEP)
-    larger = _with_new_tokens(size, size.new_tokens * _STEP)
-    return replace(larger, max_output_tokens=min(_LONGEST_ANSWER_TOKENS, round(size.max_output_tokens * 1.15)))
-
-
-def _with_new_tokens(size: Size, new_tokens: float) -> Size:
-    return replace(size, new_tokens=round(min(_LARGEST_TOKENS, max(_SMALLEST_TOKENS, new_tokens))))
+    if seen.pipeline == "direct":
+        change = 1.35
+    elif seen.transfer_s and seen.token_s:
+        change = eager_target(aim, one_shot_max_tokens) * seen.token_s / seen.transfer_s
+    else:
+        return size
+    # Half of the way, on a logarithmic scale: one slow moment should not throw the next request off.
+    change = min(_BOLDEST_CHANGE, max(1 / _BOLDEST_CHANGE, change)) ** 0.5
+    return replace(size, new_tokens=round(min(_LARGEST_TOKENS, max(_SMALLEST_TOKENS, size.new_tokens * change))))
 
 
 def first_difference(left: list[int], right: list[int]) -> int | None:

@@ -77,6 +77,16 @@ def fetch_nodes(address: FleetAddress) -> list[dict[str, Any]]:
     return nodes
 
 
+def fetch_policy(address: FleetAddress) -> dict[str, Any]:
+    """The active policy document.
+
+    Raises:
+        CommandError: the control plane cannot be asked.
+    """
+    document: dict[str, Any] = call_api(address, "GET", "/policies/active")["document"]
+    return document
+
+
 def _problem_text(response: httpx.Response) -> str:
     try:
         problem = response.json()

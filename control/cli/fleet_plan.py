@@ -105,10 +105,10 @@ def links_document(fleet: FleetSnapshot) -> dict[str, Any]:
 
 
 def emulated_document(fleet: FleetSnapshot, ports: dict[str, int]) -> dict[str, Any]:
-    """The emulated nodes' configuration: chips a few times as fast as a small model on one core."""
+    """The emulated nodes' configuration: chips that decode as fast as a small model on one core."""
     chip = {
         "prefill_tokens_per_s": 2000.0,
-        "decode_step_s": 0.01,
+        "decode_step_s": 0.022,
         "decode_step_per_request_s": 0.001,
         "kv_bytes_per_token": fleet.kv_bytes_per_token,
     }

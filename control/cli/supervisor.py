@@ -5,17 +5,15 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
+from control.cli.concurrency import together
 from control.cli.errors import CommandError
 from control.cli.log_files import bound_log, last_lines, open_log
 from control.cli.process_spec import ProcessSpec, restart_delay_s
 from control.cli.readiness import is_ready
 from control.processes import die_with_parent
-
-T = TypeVar("T")
 
 _POLL_S = 0.1
 _STABLE_AFTER_S = 60.0
@@ -39,17 +37,6 @@ async def spawn(
         start_new_session=True,
         preexec_fn=lambda: die_with_parent(parent_pid),
     )
-
-
-async def together(*parts: Coroutine[Any, Any, T]) -> list[T]:
-    """Run all and give their results; the first that fails ends the others, and its error comes out as it is."""
-    tasks = [asyncio.ensure_future(part) for part in parts]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Child:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from control.cli.concurrency import together
 from control.cli.data_folder import DataFolder, Running, Secrets, write_private
 from control.cli.errors import CommandError
 from control.cli.fleet_plan import (
@@ -33,7 +34,7 @@ from control.cli.fleet_processes import (
 )
 from control.cli.log_files import last_lines, open_log
 from control.cli.ports import choose_ports, is_free
-from control.cli.supervisor import Supervisor, spawn, together
+from control.cli.supervisor import Supervisor, spawn
 from control.cli.valkey_config import valkey_binary, valkey_config
 from control.domain.topology import FleetSnapshot
 
@@ -175,6 +176,9 @@ class EmbeddedFleet:
             raise CommandError(f"The database could not be prepared. {path}:\n" + "\n".join(last_lines(path)))
         self._say(f"database is ready ({time.monotonic() - began_s:.1f} s)")
         shown: dict[str, Any] = json.loads(output)
+        if shown["admin_password"]:
+            # Said at once: should the start fail later, it could never be shown again.
+            self._say(f"first start: the dashboard's user is admin, the password {shown['admin_password']}")
         return shown
 
 

@@ -1,19 +1,21 @@
 import pytest
 
 from control.cli.check_plan import (
-    FIRST_SIZES,
     SHARES,
     Aim,
     Seen,
     Size,
     adjusted,
+    eager_target,
     first_difference,
+    first_size,
     next_aim,
     outcome_of,
 )
 
 ONE_SHOT, CATCH_UP, DIRECT = Seen("relay", "one_shot"), Seen("relay", "catch_up"), Seen("direct", "")
 NO_HANDOFF = Seen("relay", "")
+SIZE, LIMIT = Size(100, 100), 64
 
 
 @pytest.mark.parametrize(
@@ -39,40 +41,43 @@ def test_requests_under_way_count_towards_their_aim():
     assert next_aim({}, {Aim.DIRECT: 1, Aim.ONE_SHOT: 1}) is Aim.CATCH_UP
 
 
-@pytest.mark.parametrize(("aim", "seen"), [(Aim.ONE_SHOT, ONE_SHOT), (Aim.CATCH_UP, CATCH_UP), (Aim.DIRECT, ONE_SHOT)])
-def test_a_size_that_meets_its_aim_stays(aim, seen):
-    assert adjusted(aim, FIRST_SIZES[aim], seen) == FIRST_SIZES[aim]
-
-
 @pytest.mark.parametrize(
-    ("aim", "seen", "more_input", "more_output"),
-    [
-        (Aim.CATCH_UP, ONE_SHOT, 1, 1),
-        (Aim.CATCH_UP, DIRECT, 1, 1),
-        (Aim.ONE_SHOT, DIRECT, 1, 1),
-        (Aim.ONE_SHOT, CATCH_UP, -1, 0),
-        (Aim.ONE_SHOT, NO_HANDOFF, 0, 1),
-        (Aim.CATCH_UP, NO_HANDOFF, 0, 1),
-    ],
+    ("aim", "transfer_s", "more_input"),
+    [(Aim.ONE_SHOT, 4.0, -1), (Aim.ONE_SHOT, 0.1, 1), (Aim.CATCH_UP, 0.5, 1), (Aim.CATCH_UP, 30.0, -1)],
 )
-def test_a_size_moves_towards_its_aim(aim, seen, more_input, more_output):
-    def sign(number):
-        return (number > 0) - (number < 0)
-
-    before = Size(100, 100)
-    after = adjusted(aim, before, seen)
-    assert sign(after.new_tokens - before.new_tokens) == more_input
-    assert sign(after.max_output_tokens - before.max_output_tokens) == more_output
+def test_a_size_moves_towards_the_eager_tokens_of_its_aim(aim, transfer_s, more_input):
+    before = SIZE
+    after = adjusted(aim, before, Seen("relay", "one_shot", transfer_s, token_s=0.02), LIMIT)
+    assert (after.new_tokens > before.new_tokens) - (after.new_tokens < before.new_tokens) == more_input
+    assert after.max_output_tokens == before.max_output_tokens
 
 
-@pytest.mark.parametrize("seen", [ONE_SHOT, CATCH_UP, DIRECT, NO_HANDOFF])
+@pytest.mark.parametrize("aim", [Aim.ONE_SHOT, Aim.CATCH_UP])
+def test_sizes_settle_where_the_aim_is_met(aim):
+    token_s, transfer_s_per_token = 0.03, 0.015
+    size = first_size(aim, LIMIT)
+    for _ in range(12):
+        size = adjusted(aim, size, Seen("relay", "", size.new_tokens * transfer_s_per_token, token_s), LIMIT)
+    assert size.new_tokens * transfer_s_per_token / token_s == pytest.approx(eager_target(aim, LIMIT), rel=0.1)
+
+
+@pytest.mark.parametrize("aim", [Aim.ONE_SHOT, Aim.CATCH_UP])
+def test_a_prompt_that_went_direct_grows(aim):
+    assert adjusted(aim, SIZE, DIRECT, LIMIT).new_tokens > 100
+
+
+@pytest.mark.parametrize("seen", [NO_HANDOFF, Seen("", "")])
+def test_nothing_is_learnt_from_unknown_speeds(seen):
+    assert adjusted(Aim.CATCH_UP, SIZE, seen, LIMIT) == SIZE
+
+
+@pytest.mark.parametrize("seen", [DIRECT, Seen("relay", "", 0.001, 1.0), Seen("relay", "", 100.0, 0.001)])
 @pytest.mark.parametrize("aim", list(Aim))
 def test_sizes_stay_within_what_a_small_model_takes(aim, seen):
-    size = FIRST_SIZES[aim]
+    size = first_size(aim, LIMIT)
     for _ in range(50):
-        size = adjusted(aim, size, seen)
+        size = adjusted(aim, size, seen, LIMIT)
     assert 2 <= size.new_tokens <= 640
-    assert 24 <= size.max_output_tokens <= 400
 
 
 @pytest.mark.parametrize(
@@ -81,3 +86,12 @@ def test_sizes_stay_within_what_a_small_model_takes(aim, seen):
 )
 def test_finds_the_first_token_that_differs(left, right, index):
     assert first_difference(left, right) == index
+
+
+@pytest.mark.parametrize("limit", [1, 24, 64, 200])
+def test_targets_lie_on_either_side_of_the_policys_limit_and_answers_outlast_them(limit):
+    one_shot, catch_up = (eager_target(aim, limit) for aim in (Aim.ONE_SHOT, Aim.CATCH_UP))
+    assert one_shot <= max(limit, 4)
+    assert catch_up > limit
+    for aim in (Aim.ONE_SHOT, Aim.CATCH_UP):
+        assert first_size(aim, limit).max_output_tokens > eager_target(aim, limit)
