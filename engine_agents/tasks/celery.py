@@ -1,8 +1,12 @@
 """A site's agent: `celery -A engine_agents.tasks worker -Q site.<name>`."""
 
+import logging
+
 from control.celery_app import create_celery, tie_children_to_worker
 from control.settings import Settings
 
 settings = Settings.from_environment()
 app = create_celery(settings, "agent", include=("engine_agents.tasks.policies",))
 tie_children_to_worker()
+# A push every few seconds is no news; its failure is reported, not logged.
+logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -34,10 +34,10 @@ def push_policy(
     force: bool = False,
 ) -> None:
     """Push, read back, report. Running twice does no harm: the gateway obeys only rising numbers."""
-    body = {"revision": revision, "policy": policy, "fleet": fleet, "force": force}
+    body = {"revision": revision, "policy": policy, "fleet": fleet}
     headers = {"Authorization": f"Bearer {settings.site_secret}"}
     with httpx.Client(base_url=gateway["url"], headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False) as client:
-        observation = apply_policy(client, body)
+        observation = apply_policy(client, body, force=force)
     report = {
         "order_id": order_id,
         "gateway": gateway["name"],
@@ -50,16 +50,16 @@ def push_policy(
     send_order(app, Order(REPORT_POLICY, CONTROL_QUEUE, report))
 
 
-def apply_policy(client: httpx.Client, body: dict[str, Any]) -> Observation:
-    """PUT a configuration to a gateway and GET back what it runs.
+def apply_policy(client: httpx.Client, body: dict[str, Any], *, force: bool) -> Observation:
+    """PUT a configuration to a gateway and GET back what it runs; `force` lets it go back to a lower revision.
 
     A gateway that runs a newer revision refuses with 409: the order came late, which is no failure.
     """
     error = ""
     try:
-        answer = client.put("/admin/v1/config", json=body)
+        answer = client.put("/admin/v1/config", json=body, params={"force": "true"} if force else {})
         if answer.is_error and answer.status_code != HTTPStatus.CONFLICT:
-            error = f"the gateway refused with {answer.status_code}: {answer.text}"
+            error = f"the gateway refused with {answer.status_code}: {_words_of(answer)}"
         running = client.get("/admin/v1/config")
         running.raise_for_status()
         revision = int(running.json()["revision"])
@@ -68,3 +68,10 @@ def apply_policy(client: httpx.Client, body: dict[str, Any]) -> Observation:
     if not error and revision < body["revision"]:
         error = f"the gateway still runs revision {revision}"
     return Observation(revision, error[:_ERROR_LENGTH])
+
+
+def _words_of(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return answer.text
