@@ -18,6 +18,7 @@ from engine_agents.nodes.metrics import registry_of
 from engine_agents.nodes.node import Node
 from engine_agents.nodes.responses import ClientClosedError, EventStream, JsonWork, WatchedResponse
 from engine_agents.nodes.schemas import (
+    MAX_BODY_BYTES,
     CompletionRequest,
     DetokenizeRequest,
     TokenizeRequest,
@@ -40,9 +41,8 @@ def fleet_app(apps: dict[str, ASGIApp]) -> Starlette:
 
 def _serving_routes(node: Node) -> list[Route]:
     async def completions(request: Request) -> WatchedResponse | Response:
-        body = await request.body()
         try:
-            asked = decode_completion(body)
+            asked = decode_completion(await _body(request))
             completion = await completion_of(asked, node)
         except RequestError:
             node.counters.rejected += 1
@@ -50,11 +50,11 @@ def _serving_routes(node: Node) -> list[Route]:
         return _answer(asked, completion)
 
     async def tokenize(request: Request) -> Response:
-        asked = decode_body(await request.body(), TokenizeRequest)
+        asked = decode_body(await _body(request), TokenizeRequest)
         return JSONResponse(await _tokenize(asked, node))
 
     async def detokenize(request: Request) -> Response:
-        asked = decode_body(await request.body(), DetokenizeRequest)
+        asked = decode_body(await _body(request), DetokenizeRequest)
         _check_model(asked.model, node)
         try:
             data = await node.engine.detokenize(asked.tokens)
@@ -129,6 +129,20 @@ def _outcome_counter(completion: Completion) -> Callable[[Exception | None], Non
             counters.failed += 1
 
     return count
+
+
+async def _body(request: Request) -> bytes:
+    """The request's body, as long as it is of a reasonable size.
+
+    Raises:
+        RequestError: it is not; 413.
+    """
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BODY_BYTES:
+            raise RequestError(f"a body of more than {MAX_BODY_BYTES} bytes", status=413)
+    return bytes(body)
 
 
 async def _tokenize(asked: TokenizeRequest, node: Node) -> dict[str, object]:
