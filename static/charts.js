@@ -252,7 +252,7 @@ export class Chart {
     if (this.id === "pipelines") this.#nameLayers(layout);
     if (this.id === "handoffs") {
       layout.yaxis.range = [0, ceiling(highest(sums(this.tops[0], this.tops[1])) * 1.1)];
-      layout.yaxis2.range = [0, ceiling(highest(this.tops[2]) * 1.1 || 100)];
+      layout.yaxis2.range = [0, ceiling(highest(this.tops[2]) * 1.45 || 100)];
       const caption = (y, text) => ({
         xref: "paper", x: 0, xanchor: "left", xshift: 4, yref: "paper", y, yanchor: "top", text, showarrow: false,
         font: { size: 10.5, color: colour("var(--text-3)") }, bgcolor: colour("var(--panel)"),
@@ -304,7 +304,7 @@ export class Chart {
   #note(y, text, yanchor, token = "text-3") {
     return {
       xref: "paper", x: 0, xanchor: "left", xshift: 4, yref: "y", y, yanchor, text, showarrow: false,
-      font: { size: 10.5, color: colour(`var(--${token})`) },
+      font: { size: 10.5, color: colour(`var(--${token})`) }, bgcolor: colour("var(--label)"), borderpad: 1,
     };
   }
 

@@ -1,10 +1,10 @@
 // Owns the one EventSource and the state of the data: loading, live, paused, stale, lost, empty. Draws, never decides.
 import { Chart, columnsOf, crosshair, forgetColours } from "./charts.js";
 import { age, bytes, clock, count, element, fixed, isNumber, megabits, milliseconds, percent, seconds, shape, unit } from "./format.js";
-import { wireKnobs } from "./knob.js";
-import { Requests, waterfall } from "./requests.js";
+import { drawRug, wireKnobs } from "./knob.js";
+import { pipe, Requests, waterfall } from "./requests.js";
 import { at, Store } from "./store.js";
-import { nameOf, sinceMark, SERIES, Tiles } from "./tiles.js";
+import { nameOf, SAME, sinceMark, SERIES, Tiles } from "./tiles.js";
 
 const CHART_PERIOD_MS = 2000;
 const STALE_AFTER_S = 5;
@@ -202,6 +202,7 @@ function draw(isForced = false) {
   drawRelay(view);
   drawLegends(view);
   drawComparison(view);
+  drawRug(rows);
   $("span-text").textContent = `${clock(view.start_s)} – ${clock(view.end_s)} UTC`;
   $("span").querySelector("b").textContent = `${Math.round((view.end_s - view.start_s) / 60)} min`;
   const now = performance.now();
@@ -319,7 +320,7 @@ function drawRelay(view) {
   const leased = nodes.reduce((sum, node) => sum + (node.leased_bytes ?? 0), 0);
   pairs($("relay-facts"), [
     ["Ceiling", ...(ceiling ? [`${percent(ceiling, 0)} %`, " ", unit(slots ? `= ${fixed(ceiling * slots, 1)} slots` : "")] : ["–"])],
-    ["Eager tokens per handoff", handoffs ? fixed(eager / handoffs, 0) : "–"],
+    ["Eager per handoff", ...(handoffs ? [fixed(eager / handoffs, 0), " ", unit("tok")] : ["–"])],
     ["KV under lease", ...(() => { const [value, name] = bytes(leased); return [value, " ", unit(name)]; })()],
   ]);
 }
@@ -328,8 +329,8 @@ const COMPARED = [
   ["TTFT P50", SERIES.ttft_p50, (v) => [seconds(v), " ", unit("s")], true],
   ["TTFT P90", SERIES.ttft_p90, (v) => [seconds(v), " ", unit("s")], true],
   ["TTFT P99", SERIES.ttft_p99, (v) => [seconds(v), " ", unit("s")], true],
-  ["RLD share", SERIES.share, (v) => [percent(v), " ", unit("%")], null],
-  ["RLD load", SERIES.load, (v) => [percent(v, 0), " ", unit("%")], null],
+  ["RLD share", SERIES.share, (v) => [percent(v), " ", unit("%")], null, "pt"],
+  ["RLD load", SERIES.load, (v) => [percent(v, 0), " ", unit("%")], null, "pt"],
 ];
 
 function drawComparison(view) {
@@ -338,7 +339,7 @@ function drawComparison(view) {
   const mark = view.marks.filter((one) => one.kind === "policy").at(-1);
   const caption = document.querySelector("[data-compare-caption]");
   caption.textContent = mark ? `Measured, before and since ${mark.label}` : "Measured now";
-  body.replaceChildren(...COMPARED.map(([name, series, show, lessIsBetter]) => {
+  body.replaceChildren(...COMPARED.map(([name, series, show, lessIsBetter, step = "s"]) => {
     const change = sinceMark(view, series);
     const recent = view.slots.slice(0, -1).map((slot) => series(slot, view)).findLast((value) => value !== null) ?? null;
     const now = change?.after ?? recent;
@@ -346,8 +347,8 @@ function drawComparison(view) {
     let tone = "dim";
     if (change) {
       const delta = change.after - change.before;
-      const isSame = Math.abs(delta) <= 0.06 * Math.max(Math.abs(change.before), 1e-9);
-      word = isSame ? "≈ same" : `${delta < 0 ? "▼" : "▲"} ${show(Math.abs(delta))[0]}${lessIsBetter === null ? "" : delta < 0 === lessIsBetter ? " ✓" : " !"}`;
+      const isSame = Math.abs(delta) <= SAME * Math.max(Math.abs(change.before), 1e-9);
+      word = isSame ? "≈ same" : `${delta < 0 ? "▼" : "▲"} ${show(Math.abs(delta))[0]} ${step}${lessIsBetter === null ? "" : delta < 0 === lessIsBetter ? " ✓" : " !"}`;
       if (!isSame && lessIsBetter !== null) tone = delta < 0 === lessIsBetter ? "better" : "worse";
     }
     const cells = (value) => (value === null || value === undefined ? ["–"] : show(value));
@@ -414,10 +415,12 @@ function tableOf(panel, newestFirst, limit) {
 
 function toggleTable(panel, button) {
   const isTable = !panel.classList.contains("as-table");
+  const height = panel.querySelector(".panel-body").offsetHeight;
   panel.classList.toggle("as-table", isTable);
   button.setAttribute("aria-pressed", String(isTable));
   const holder = panel.querySelector(".table-view");
   holder.hidden = !isTable;
+  holder.style.height = `${height}px`;
   if (!isTable) return draw(true);
   const { head, rows } = tableOf(panel, true, 40);
   const cell = (value) => (value === null ? "no data" : fixed(value, Number.isInteger(value) ? 0 : 2));
@@ -451,7 +454,7 @@ async function savePng(panel) {
 
 function openWaterfall(row) {
   $("waterfall-body").replaceChildren(...waterfall(row, config));
-  $("waterfall-title").replaceChildren(element("span", { class: `pipe pipe-${row.pipeline}` }, row.pipeline), element("span", { class: "dim" }, clock(row.at_s, true), " UTC"));
+  $("waterfall-title").replaceChildren(pipe(row), element("span", { class: "dim" }, clock(row.at_s, true), " UTC"));
   drawer.showModal();
 }
 

@@ -3,7 +3,7 @@ import { bytes, element, fixed, isNumber, megabits, percent, rate, seconds, shap
 
 const SETTLE_SLOTS = 3;
 const COMPARED_SLOTS = 18;
-const SAME = 0.06;
+export const SAME = 0.1;
 
 const part = (tile, name) => tile.querySelector(`[data-part="${name}"]`);
 const mean = (values) => (values.length ? values.reduce((a, b) => a + b, 0) / values.length : null);

@@ -56,4 +56,4 @@ def _version() -> str:
     try:
         return version("pdd")
     except PackageNotFoundError:
-        return "0"
+        return ""

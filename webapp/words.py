@@ -10,13 +10,13 @@ REASONS: Mapping[Reason, str] = {
     Reason.NO_MAIN: "no MD can take it",
     Reason.NO_MAIN_RELAY_ALONE: "no MD can take it, RLD alone",
     Reason.OUTLIER_SHORT_OUTPUT: "long prompt, short output",
-    Reason.TRANSFER_SHORT: "transfer {transfer} within threshold",
+    Reason.TRANSFER_SHORT: "transfer {transfer} ≤ limit",
     Reason.HIT_RATE_HIGH: "MD has nearly all of it",
     Reason.RELAY_AT_CEILING: "RLD at ceiling",
-    Reason.RELAY_AT_CEILING_SLO_MISSED: "RLD at ceiling, direct over SLO",
+    Reason.RELAY_AT_CEILING_SLO_MISSED: "RLD full, direct over SLO",
     Reason.PARAMETER: "a parameter forces it",
     Reason.NO_RELAY: "no RLD can take it",
-    Reason.TRANSFER_LONG: "transfer {transfer} over threshold",
+    Reason.TRANSFER_LONG: "transfer {transfer} > limit",
     Reason.NO_PREFILL: "no P can take it",
 }
 

@@ -24,7 +24,6 @@ class Endpoint:
     method: str
     path: str
     summary: str
-    description: str
     parameters: list[dict[str, str]]
     fields: list[dict[str, str]]
     responses: list[tuple[str, str]]
@@ -57,8 +56,7 @@ def _endpoint(document: dict[str, Any], base: str, path: str, method: str, opera
         anchor=f"{method}{path}".replace("/", "-").translate({ord("{"): None, ord("}"): None}),
         method=method.upper(),
         path=path,
-        summary=operation.get("description") or operation.get("summary", ""),
-        description=operation.get("summary", ""),
+        summary=(operation.get("description") or operation.get("summary", "")).replace("`", ""),
         parameters=[
             _parameter(parameter) for parameter in operation.get("parameters", []) if parameter["in"] != "cookie"
         ],
