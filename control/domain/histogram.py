@@ -1,5 +1,6 @@
 """Histogram of durations in logarithmic buckets: mergeable, and within 1 % at every quantile from 1 ms to 600 s."""
 
+import bisect
 import math
 from collections.abc import Iterable
 from typing import Self
@@ -17,6 +18,7 @@ Counts = npt.NDArray[np.int64]
 # Bucket 0 holds what is at most MIN_S, bucket i up to MIN_S * GAMMA**i, the last one all above MAX_S. A bucket stands
 # for the value whose relative distance to both of its edges is the same, (GAMMA - 1) / (GAMMA + 1) = 0.99 %.
 _UPPER_S = MIN_S * GAMMA ** np.arange(BUCKETS + 1)
+_UPPER_LIST_S: list[float] = _UPPER_S.tolist()  # one value is found ten times faster in a list
 _VALUES_S = np.minimum(np.concatenate([_UPPER_S * 2 / (1 + GAMMA), [MAX_S]]), MAX_S)
 _VALUES_S[0] = MIN_S
 
@@ -50,7 +52,7 @@ class Histogram:
 
     def add(self, value_s: float) -> None:
         """Count one duration, seconds; above 600 s it counts as 600 s, below 1 ms as 1 ms."""
-        self._counts[int(np.searchsorted(_UPPER_S, value_s, side="left"))] += 1
+        self._counts[bisect.bisect_left(_UPPER_LIST_S, value_s)] += 1
 
     def quantiles(self, *ranks: float) -> tuple[float, ...] | None:
         """Durations at ranks within 0 and 1 (nearest rank), seconds; None if the histogram is empty."""

@@ -41,8 +41,8 @@ class LiveWindows:
         self._link_tracks: dict[str, LinkTrack] = {}
         self._nodes_seen: dict[str, NodeSeen] = {}
         self._sources: dict[tuple[str, str], Source] = {}
-        self._rows: deque[Picture] = deque(maxlen=KEPT_ROWS)
-        self._new_rows: deque[tuple[float, Picture]] = deque(maxlen=KEPT_ROWS)
+        self._records: deque[RequestRecord] = deque(maxlen=KEPT_ROWS)
+        self._new_records: deque[tuple[float, RequestRecord]] = deque(maxlen=KEPT_ROWS)
         self._marks: deque[Picture] = deque(maxlen=KEPT_MARKS)
         self._new_marks: list[Picture] = []
         self._first_known_s: float | None = None
@@ -81,7 +81,7 @@ class LiveWindows:
         self._forget(now_s)
         return {
             "slot": self._slot(self._open_slot(now_s)),
-            "requests": [row for _, row in reversed(self._new_rows)],
+            "requests": [request_row(record) for _, record in reversed(self._new_records)],
             "marks": list(self._new_marks),
             **self._state(now_s),
         }
@@ -92,14 +92,15 @@ class LiveWindows:
         return {
             "slot_s": SLOT_S,
             "slots": [self._slot(index) for index in self._kept_slots(last)],
-            "requests": list(reversed(self._rows)),
+            "requests": [request_row(record) for record in reversed(self._records)],
             "marks": list(self._marks),
             **self._state(now_s),
         }
 
     def forget_new(self, sent_before_s: float = math.inf) -> None:
         """Call rows and marks old that were sent before a time: a tick has carried them."""
-        self._new_rows = deque((entry for entry in self._new_rows if entry[0] > sent_before_s), maxlen=KEPT_ROWS)
+        still_new = (entry for entry in self._new_records if entry[0] > sent_before_s)
+        self._new_records = deque(still_new, maxlen=KEPT_ROWS)
         self._new_marks = [mark for mark in self._new_marks if mark["at_s"] > sent_before_s]
 
     def _state(self, now_s: float) -> Picture:
@@ -135,14 +136,15 @@ class LiveWindows:
             self.dropped["late"] += 1
             return
         self._know(at_s).add(record, objectives)
-        row = request_row(record)
-        self._rows.append(row)
-        self._new_rows.append((sent_at_s, row))
+        self._records.append(record)
+        self._new_records.append((sent_at_s, record))
 
     def _know(self, at_s: float) -> RequestSlot:
         """The slot of a moment that a gateway has reported on; pictures of windows that hold it are out of date."""
         index = int(at_s // SLOT_S)
-        slot = self._requests.setdefault(index, RequestSlot())
+        slot = self._requests.get(index)
+        if slot is None:
+            slot = self._requests[index] = RequestSlot()
         slot.is_known = True
         if self._first_known_s is None or at_s < self._first_known_s:
             self._first_known_s = at_s

@@ -17,8 +17,8 @@ class Carrier(Protocol):
     def end(self, endpoint: "Endpoint") -> None:
         """Note the end of the endpoint's stream."""
 
-    def abort(self) -> None:
-        """Reset both endpoints."""
+    def lost(self, endpoint: "Endpoint") -> None:
+        """Note that the endpoint is gone."""
 
     def wake(self) -> None:
         """Look again: the endpoint takes bytes."""
@@ -36,7 +36,7 @@ class Endpoint(asyncio.Protocol):
         self._early = bytearray()
         self._early_changed = asyncio.Event()
         self._is_reading = True
-        self._has_ended = False
+        self.has_ended = False
 
     async def read_line(self, limit_bytes: int) -> bytes:
         """Read up to and without the first newline, leaving what follows it.
@@ -60,12 +60,12 @@ class Endpoint(asyncio.Protocol):
         if self._early:
             carrier.receive(self, bytes(self._early))
             self._early.clear()
-        if self._has_ended:
+        if self.has_ended:
             carrier.end(self)
 
     def set_reading(self, *, wanted: bool) -> None:
         """Let the kernel's window close on a sender that is ahead of the link, or open it again."""
-        if wanted == self._is_reading or self.is_lost or self._has_ended:
+        if wanted == self._is_reading or self.is_lost or self.has_ended:
             return
         self._is_reading = wanted
         if wanted:
@@ -95,7 +95,7 @@ class Endpoint(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """See asyncio.Protocol; a flow keeps the other direction open, a handshake does not."""
-        self._has_ended = True
+        self.has_ended = True
         if self._carrier is not None:
             self._carrier.end(self)
         elif self.on_early_loss is not None:
@@ -108,7 +108,7 @@ class Endpoint(asyncio.Protocol):
         self.is_lost = True
         self.is_writable = True
         if self._carrier is not None:
-            self._carrier.abort()
+            self._carrier.lost(self)
         elif self.on_early_loss is not None:
             self.on_early_loss()
 

@@ -45,7 +45,8 @@ class Flow:
         self._down = DelayLine()
         self._up = DelayLine()
         self._down_is_ending = False
-        self._ended_sides = 0
+        self._down_is_done = False
+        self._up_is_done = False
         self._is_closed = False
 
     def start(self) -> None:
@@ -91,6 +92,14 @@ class Flow:
         asyncio.get_running_loop().call_later(LINGER_S, self._abort_if_idle)
         self.wake()
 
+    def lost(self, endpoint: Endpoint) -> None:
+        """One side is gone; what a source sent before it ended still belongs to the puller, all else is reset."""
+        if endpoint is self._source and endpoint.has_ended and not self._down_is_done:
+            self._up.clear()
+            self._up_is_done = True
+        else:
+            self.abort()
+
     def admit(self, count_bytes: int, now_s: float) -> None:
         """Let bytes from the queue enter the link."""
         if count_bytes:
@@ -135,8 +144,11 @@ class Flow:
             endpoint.transport.writelines(chunks)
             return
         endpoint.transport.write_eof()
-        self._ended_sides += 1
-        if self._ended_sides == 2:
+        if endpoint is self._puller:
+            self._down_is_done = True
+        else:
+            self._up_is_done = True
+        if self._down_is_done and self._up_is_done:
             self._close()
 
     def _close(self) -> None:

@@ -295,6 +295,20 @@ async def test_a_reset_by_the_target_reaches_the_puller():
         await settled(lambda: not link.flows)
 
 
+async def test_what_a_source_sent_before_it_left_still_arrives():
+    payload = random.Random(2).randbytes(60_000)
+    shape = LinkShape(capacity_bytes_per_s=100_000, rtt_s=0.0)
+    async with running_relay(shape) as (_, link, address), kv_source(sends(payload)) as target:
+        _, reader, writer = await open_transfer(address, target)
+        for _ in range(3):
+            await reader.readexactly(10_000)
+            writer.write(b"to nobody")
+        assert len(await reader.read(-1)) == len(payload) - 30_000
+        await closed(writer)
+        await settled(lambda: not link.flows)
+        assert link.bytes_total == len(payload)
+
+
 async def test_a_half_closed_puller_still_gets_its_answer():
     async def handler(reader, writer):
         request = await reader.read()
