@@ -9,6 +9,7 @@ from pathlib import Path
 
 import uvicorn
 
+from control.domain.policy import DEFAULT_CLASS, ServiceClass
 from engine_agents.gateway.app import GatewayApp
 from engine_agents.gateway.config import ConfigStore
 from engine_agents.gateway.gateway import Gateway
@@ -89,7 +90,10 @@ async def running_gateway(
     def vitals() -> tuple[int, int]:
         return (configs.running.revision if configs.running else 0), state.requests_in_flight
 
-    publisher = Publisher(name, site, stream, Spool(folder / "spool"), vitals)
+    def objectives() -> ServiceClass | None:
+        return configs.running.policy.service_class(DEFAULT_CLASS) if configs.running else None
+
+    publisher = Publisher(name, site, stream, Spool(folder / "spool"), vitals, objectives=objectives)
     gateway = Gateway(name, site, configs, state, client, GatewayMetrics(site), publisher)
     sending = asyncio.create_task(publisher.run())
     try:

@@ -11,6 +11,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from control.domain.policy import ServiceClass
 from control.telemetry.records import BATCH_FIELD, REQUESTS_STREAM, RequestBatch, RequestRecord
 from engine_agents.gateway.spool import Spool
 
@@ -64,13 +65,19 @@ class Publisher:
         stream: Stream,
         spool: Spool,
         vitals: Callable[[], tuple[int, int]],
+        *,
+        objectives: Callable[[], ServiceClass | None] = lambda: None,
     ) -> None:
-        """`vitals` gives the running policy revision and the number of requests in flight."""
+        """`vitals` gives the running policy revision and the number of requests in flight.
+
+        `objectives` gives those of the default class, so that goodput is counted against what was promised.
+        """
         self._gateway = gateway
         self._site = site
         self._stream = stream
         self._spool = spool
         self._vitals = vitals
+        self._objectives = objectives
         self._epoch = time.time_ns() // 1_000_000
         self._sequence = 0
         self._records: deque[RequestRecord] = deque()
@@ -105,6 +112,7 @@ class Publisher:
         records = tuple(self._records)
         self._records.clear()
         revision, in_flight = self._vitals()
+        objectives = self._objectives()
         batch = RequestBatch(
             gateway=self._gateway,
             site=self._site,
@@ -115,6 +123,9 @@ class Publisher:
             policy_revision=revision,
             dropped_records=self.dropped_records,
             requests_in_flight=in_flight,
+            slo_ttft_p90_s=objectives.ttft_p90_s if objectives else None,
+            slo_ttft_p99_s=objectives.ttft_p99_s if objectives else None,
+            slo_tpot_p90_s=objectives.tpot_p90_s if objectives else None,
         )
         self._sequence += 1
         data = self._encoder.encode(batch)

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from redis.exceptions import RedisError
 
+from control.domain.policy import ServiceClass
 from control.telemetry.records import RequestBatch, RequestRecord
 from engine_agents.gateway import telemetry
 from engine_agents.gateway.spool import Spool
@@ -55,6 +56,13 @@ async def test_waiting_records_travel_together_under_one_key(publisher, stream):
     assert (first.policy_revision, first.requests_in_flight) == (3, 7)
     assert heartbeat.records == ()
     assert (first.epoch, first.sequence, heartbeat.sequence) == (heartbeat.epoch, 0, 1)
+
+
+async def test_a_batch_says_what_was_promised(stream, spool):
+    promised = ServiceClass(ttft_p90_s=1.0, ttft_p99_s=2.0, tpot_p90_s=0.05)
+    await Publisher("gw", "ams", stream, spool, lambda: (3, 0), objectives=lambda: promised).send_batch()
+    sent = stream.batches[0]
+    assert (sent.slo_ttft_p90_s, sent.slo_ttft_p99_s, sent.slo_tpot_p90_s) == (1.0, 2.0, 0.05)
 
 
 async def test_what_could_not_be_sent_is_sent_later_in_order(publisher, stream, spool):
