@@ -10,7 +10,7 @@ import uvloop
 from control.settings import Settings
 from engine_agents.nodes.kv_blocks import BlockStore
 from engine_agents.nodes.llama.engine import LlamaEngine
-from engine_agents.nodes.llama.server import ModelNotFoundError, ServerSettings, default_model_path
+from engine_agents.nodes.llama.server import ModelError, ServerSettings, default_model_path
 from engine_agents.nodes.serve import serve_node
 
 
@@ -37,7 +37,7 @@ def main() -> None:
                     site_secret=Settings.from_environment().site_secret,
                 )
             )
-    except ModelNotFoundError as error:
+    except ModelError as error:
         parser.error(str(error))
 
 

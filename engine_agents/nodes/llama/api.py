@@ -137,9 +137,13 @@ class LlamaApi:
 
     async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         data = msgspec.json.encode(body)
+        if self._session.closed:
+            raise LlamaError(503, "the server has been stopped")
         try:
             return await self._post_once(path, data)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError):
+            if self._session.closed:
+                raise LlamaError(503, "the server has been stopped") from None
             return await self._post_once(path, data)
 
     async def _post_once(self, path: str, data: bytes) -> dict[str, Any]:

