@@ -151,7 +151,7 @@ def control_processes(
         "celery", "-A", "control.worker", "worker", "-B", "-Q", "control", "-n", "control@pdd", *_CELERY_OPTIONS
     )
     return [
-        ProcessSpec("web", commands.module("webapp"), environment, HttpProbe(f"{options.web_url}/login"), (VALKEY,)),
+        ProcessSpec("web", commands.module("webapp"), environment, HttpProbe(f"{options.web_url}/health"), (VALKEY,)),
         ProcessSpec("worker", worker, environment, _CELERY_READY, needs=(VALKEY,)),
         ProcessSpec("telemetry", commands.module("control.telemetry.ingest", *sites), environment, needs=(VALKEY,)),
     ]
@@ -159,7 +159,8 @@ def control_processes(
 
 def demo_process(options: FleetOptions, commands: Commands, secrets: Secrets, ports: dict[str, int]) -> ProcessSpec:
     """The demo traffic, which the page can stop and start."""
-    argv = commands.module(
-        "control.cli.main", "load", f"{options.gateway_url}/v1", "--demo", "--data", options.data_dir
-    )
+    # The emulated tokenizer makes about three tokens of what a real one makes one of.
+    scale = 1.0 if options.engine is Engine.LLAMA else 0.35
+    url = f"{options.gateway_url}/v1"
+    argv = commands.module("control.cli.main", "load", url, "--demo", "--sessions", 2, "--scale", scale)
     return ProcessSpec("demo", argv, site_environment(options, secrets, ports), stop_wave=2)

@@ -18,7 +18,7 @@ from control.processes import die_with_parent
 _POLL_S = 0.1
 _STABLE_AFTER_S = 60.0
 _BOUND_LOGS_EVERY_S = 10.0
-_PATIENCE_S = 2.5
+_PATIENCE_S = 3.5
 _LAST_PATIENCE_S = 1.0
 
 
