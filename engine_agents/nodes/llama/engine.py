@@ -146,6 +146,8 @@ class LlamaEngine:
         try:
             return await api.apply_template(messages, add_generation_prompt=add_generation_prompt)
         except LlamaError as error:
+            if error.status == 503:
+                raise
             raise PromptRefusedError("the messages do not fit the model's chat template") from error
 
     async def detokenize(self, token_ids: Sequence[int]) -> bytes:
