@@ -81,7 +81,8 @@ function openStream() {
 function lose(error) {
   source?.close();
   source = null;
-  if (error) failure = error.message;
+  // What fetch itself throws means only that nobody answered.
+  failure = error && !(error instanceof TypeError) ? error.message : "";
   isLost = true;
   const pause = BACK_OFF_MS[Math.min(attempts, BACK_OFF_MS.length - 1)];
   attempts += 1;
@@ -109,7 +110,7 @@ function state() {
   if (isLost) return "lost";
   if (store.tick === null) return isEmpty ? "empty" : "loading";
   if (dataAge() > STALE_AFTER_S) return "stale";
-  if (isPaused) return "paused";
+  if (isPaused && pausedView) return "paused";
   return "live";
 }
 
@@ -125,7 +126,7 @@ function drawState() {
   const pulse = $("pulse");
   pulse.dataset.state = now;
   if ($("pulse-word").textContent !== WORDS[now]) $("pulse-word").textContent = WORDS[now];
-  const old = dataAge();
+  const old = now === "paused" ? pausedView.age + (performance.now() - pausedView.at) / 1000 : dataAge();
   $("pulse-age").textContent = old === null ? "" : `${old + gatewayAge() < 10 ? fixed(old + gatewayAge(), 1) : count(old + gatewayAge())} s old`;
   pulse.setAttribute("aria-pressed", String(isPaused));
   const fleet = now === "live" || now === "paused" ? store.tick.fleet : null;
@@ -186,6 +187,7 @@ function limits(view) {
 
 function draw(isForced = false) {
   if (document.hidden) return;
+  if (isPaused && pausedView === null && store.tick) pausedView = { view: store.view(), rows: [...store.rows], at: performance.now(), age: dataAge() ?? 0 };
   drawState();
   if (store.tick === null) {
     veil(state() === "empty" ? "Nothing to show yet" : state() === "lost" ? "No connection" : "Loading");
@@ -193,7 +195,6 @@ function draw(isForced = false) {
     return;
   }
   veil("");
-  if (isPaused && pausedView === null) pausedView = { view: store.view(), rows: [...store.rows] };
   const view = isPaused ? pausedView.view : store.view();
   const rows = isPaused ? pausedView.rows : store.rows;
   tiles.draw(view);

@@ -54,8 +54,9 @@ export class Store {
   // A grid without holes: a slot nobody reported is null, so that a gap stays a gap on every chart.
   view() {
     const now_s = this.tick?.now_s ?? 0;
-    const last = Math.floor(now_s / this.slot_s) * this.slot_s;
     const known = [...this.slots.keys()];
+    // The feed decides which slot is open: it waits a little for the last batches of the one before.
+    const last = known.length ? Math.max(...known) : Math.floor(now_s / this.slot_s) * this.slot_s;
     const oldest = last - (SLOTS - 1) * this.slot_s;
     const first = Math.max(oldest, Math.min(known.length ? Math.min(...known) : last, last - SHORTEST_SPAN_S));
     const times = [];

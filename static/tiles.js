@@ -12,18 +12,18 @@ export const SERIES = {
   ttft_p50: (slot) => slot?.ttft?.p50 ?? null,
   ttft_p90: (slot) => slot?.ttft?.p90 ?? null,
   ttft_p99: (slot) => slot?.ttft?.p99 ?? null,
-  served: (slot, view) => (isNumber(slot?.requests) ? slot.requests / view.slot_s : null),
+  served: (slot, view) => (isNumber(slot?.served) ? slot.served / view.slot_s : null),
   share: (slot) => (slot?.output_tokens ? slot.eager_tokens / slot.output_tokens : null),
   wan: (slot, view, link) => {
     const capacity = view.links.find((one) => nameOf(one) === link)?.capacity_bytes_per_s;
     const used = slot?.links?.[link]?.bytes_per_s;
     return isNumber(used) && capacity ? used / capacity : null;
   },
-  lag: (slot) => slot?.cache_lag_tokens ?? null,
+  lag: (slot, view) => (isNumber(slot?.lag_token_s) ? slot.lag_token_s / view.slot_s : null),
   load: (slot) => (slot?.relay?.slots ? slot.relay.running / slot.relay.slots : null),
 };
 
-export const nameOf = (item) => item.name ?? item.link ?? item.node;
+export const nameOf = (item) => item.name;
 
 // Means before and since the last policy mark; the first slots after it still answer the old one.
 export function sinceMark(view, series) {
@@ -158,7 +158,7 @@ export class Tiles {
     const lag = view.tiles.cache_lag_tokens;
     const [value, name] = tokens(lag);
     const change = changeText(sinceMark(view, SERIES.lag), (d) => tokens(d).join(" "), true);
-    put(this.tiles.lag, isNumber(lag) ? [value, unit(name)] : [none()], isNumber(lag) ? (change ?? "per request, mean") : "no sample");
+    put(this.tiles.lag, isNumber(lag) ? [value, unit(name)] : [none()], isNumber(lag) ? (change ?? "mean of 5 min") : "no sample");
     this.#spark("lag", view, SERIES.lag);
   }
 

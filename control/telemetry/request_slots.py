@@ -100,6 +100,9 @@ SLOT_FIELDS = (
     "stall_p99_s",
     "eager_tokens",
     "output_tokens",
+    "served",
+    "good",
+    "lag_token_s",
 )
 
 
@@ -122,6 +125,9 @@ def slot_picture(slot: RequestSlot | None, window: Sequence[RequestSlot]) -> dic
         "stall_p99_s": rounded(Histogram.merged(one.stall for one in window).quantile(0.99)),
         "eager_tokens": slot.eager_tokens,
         "output_tokens": slot.output_tokens,
+        "served": slot.served,
+        "good": slot.good,
+        "lag_token_s": rounded(slot.lag_token_s),
     }
 
 
@@ -145,6 +151,8 @@ def request_row(record: RequestRecord) -> dict[str, Any]:
         "eager_tokens": record.eager_tokens,
         "pipeline": record.pipeline,
         "reason": record.reason,
+        "predicted_transfer_s": rounded(record.predicted_transfer_s),
+        "transfer_s": rounded(record.transfer_s),
         "ttft_s": rounded(record.ttft_s),
         "ttst_s": rounded(record.ttst_s),
         "tpot_s": rounded(record.tpot_s),
