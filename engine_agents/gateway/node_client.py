@@ -8,6 +8,8 @@ NodeError                    an engine did not do what it was asked
 """
 
 import asyncio
+import contextlib
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -162,6 +164,7 @@ class NodeClient:
     def __init__(self, site_secret: str, deadlines: Deadlines | None = None) -> None:
         self._deadlines = deadlines or Deadlines()
         self._secret = site_secret
+        self._releases: set[asyncio.Task[None]] = set()
         self._session = aiohttp.ClientSession(
             # Engines close idle connections after 5 s: leave them first.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4),
@@ -171,28 +174,49 @@ class NodeClient:
 
     async def close(self) -> None:
         """Close all connections."""
+        for task in self._releases:
+            task.cancel()
+        await asyncio.gather(*self._releases, return_exceptions=True)
         await self._session.close()
 
     async def prefill(self, node: Node, prompt: Prompt, model: str, salt: str = "") -> Lease:
-        """Have the prompt's KV computed and held for one consumer."""
+        """Have the prompt's KV computed and held for one consumer.
+
+        Cancelled, it closes the connection, and releases the lease that may have been granted just before.
+        """
+        wanted_id = f"lease-{uuid.uuid4().hex}"
         body = _body(model, prompt, 1, {"temperature": 0.0}, salt)
         body["kv_transfer_params"] = {"do_remote_decode": True, "do_remote_prefill": False}
-        reply = await self._complete(node, body)
+        body["request_id"] = wanted_id
+        try:
+            reply = await self._complete(node, body)
+        except asyncio.CancelledError:
+            self._release_unseen(node, wanted_id)
+            raise
         if not reply.kv_transfer_params:
             raise NodeRefusedError(node.name, "a prefill came back without kv_transfer_params")
         lease_id = str(reply.kv_transfer_params.get("remote_request_id", ""))
         return Lease(node, lease_id, reply.kv_transfer_params, reply.usage.cached_tokens if reply.usage else None)
 
-    async def release(self, lease: Lease) -> None:
+    async def release(self, node: Node, lease_id: str) -> None:
         """Give back a lease that nobody will use; stock engines do not know the call and let it expire."""
-        url = f"{lease.node.url}/pdd/v1/leases/{lease.lease_id}"
+        url = f"{node.url}/pdd/v1/leases/{lease_id}"
         headers = {"Authorization": f"Bearer {self._secret}"}
         timeout = aiohttp.ClientTimeout(total=self._deadlines.connect_s * 2, sock_connect=self._deadlines.connect_s)
         try:
             async with self._session.delete(url, headers=headers, timeout=timeout):
                 return
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise NodeUnreachableError(lease.node.name, f"cannot release a lease: {type(error).__name__}") from error
+            raise NodeUnreachableError(node.name, f"cannot release a lease: {type(error).__name__}") from error
+
+    def _release_unseen(self, node: Node, lease_id: str) -> None:
+        async def release() -> None:
+            with contextlib.suppress(NodeError):
+                await self.release(node, lease_id)
+
+        task = asyncio.create_task(release(), name="release an unseen lease")
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
 
     async def pull(self, node: Node, prompt: Prompt, model: str, kv_params: Mapping[str, Any], salt: str = "") -> Reply:
         """Bring the prompt's KV to a node; returns when it is there."""

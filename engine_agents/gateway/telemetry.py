@@ -62,6 +62,7 @@ class Publisher:
         self,
         gateway: str,
         site: str,
+        *,
         stream: Stream,
         spool: Spool,
         vitals: Callable[[], tuple[int, int]],

@@ -58,7 +58,7 @@ async def hold_lease(x: Exchange, node: Node, prompt: Prompt, *, is_first: bool)
 
 async def _release(x: Exchange, lease: Lease) -> None:
     try:
-        await x.client.release(lease)
+        await x.client.release(lease.node, lease.lease_id)
     except NodeError as error:
         # It expires by itself; the node counts it as stranded until then.
         log.info("lease not released: %s", error)

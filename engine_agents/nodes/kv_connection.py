@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -199,8 +200,14 @@ class KvConnection:
 
     def close(self) -> None:
         """Drop the connection now; the lease stays, for another attempt, until it expires."""
-        if self._receiver.transport is not None:
-            self._receiver.transport.abort()
+        transport = self._receiver.transport
+        if transport is None:
+            return
+        if not transport.is_closing():
+            # A reset, not an end of stream: a WAN relay would first send what it has queued for us.
+            connection: socket.socket = transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
 
     def _write(self, data: bytes) -> None:
         if self._receiver.transport is None or self._receiver.transport.is_closing():

@@ -50,14 +50,16 @@ class LeaseTable:
     def __iter__(self) -> Iterator[Lease]:
         return iter(list(self._leases.values()))
 
-    def grant(self, hashes: Sequence[bytes], token_count: int) -> Lease:
-        """Pin the blocks for one reader.
+    def grant(self, hashes: Sequence[bytes], token_count: int, lease_id: str = "") -> Lease:
+        """Pin the blocks for one reader; the id may be the asker's own, who can then release a lease it never saw.
 
         Raises:
             BlockGoneError: a block is not resident, so there is nothing to promise.
         """
         now_s = self._clock()
-        lease = Lease(f"lease-{secrets.token_hex(12)}", tuple(hashes), token_count, now_s, now_s + self._ttl_s)
+        if not lease_id or lease_id in self._leases:
+            lease_id = f"lease-{secrets.token_hex(12)}"
+        lease = Lease(lease_id, tuple(hashes), token_count, now_s, now_s + self._ttl_s)
         missing = self._store.pin(lease.id, hashes)
         if missing:
             self._store.unpin(lease.id)

@@ -44,6 +44,7 @@ class Work:
     salt: bytes = b""
     source: PullSource | None = None
     wants_lease: bool = False
+    lease_id: str = ""
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     lease: Lease | None = None
     pull: PullReport = field(default_factory=PullReport)
@@ -164,7 +165,7 @@ class Node:
         if work.wants_lease:
             cuts = cut_blocks(work.prompt, work.salt, self.block_tokens)
             try:
-                work.lease = self.leases.grant([cut.hash for cut in cuts], len(work.prompt))
+                work.lease = self.leases.grant([cut.hash for cut in cuts], len(work.prompt), work.lease_id)
             except BlockGoneError as error:
                 raise LeaseRoomError(str(error)) from None
 

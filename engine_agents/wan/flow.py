@@ -143,7 +143,11 @@ class Flow:
         if chunks:
             endpoint.transport.writelines(chunks)
             return
-        endpoint.transport.write_eof()
+        try:
+            endpoint.transport.write_eof()
+        except OSError:  # reset by its peer, which the loop has not noticed yet
+            self.abort()
+            return
         if endpoint is self._puller:
             self._down_is_done = True
         else:

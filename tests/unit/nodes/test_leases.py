@@ -110,3 +110,11 @@ def test_stranded_is_what_nobody_reads(leases, clock):
     assert (stranded.leases, stranded.size_bytes, stranded.oldest_age_s) == (1, 10, 2.0)
     leases.attach(second.id)
     assert leases.stranded().size_bytes == 0
+
+
+def test_an_asker_may_name_its_lease_but_never_take_over_another(leases):
+    named = leases.grant(HASHES, 128, "mine")
+    other = leases.grant(HASHES, 128, "mine")
+    assert named.id == "mine"
+    assert other.id != "mine"
+    assert leases.release("mine")
