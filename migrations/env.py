@@ -15,8 +15,22 @@ def run(connection: Connection) -> None:
         context.run_migrations()
 
 
+def print_sql() -> None:
+    """Write the statements to standard output instead, for whoever applies them by hand."""
+    context.configure(
+        url=Settings.from_environment().database_url,
+        target_metadata=Row.metadata,
+        literal_binds=True,
+        compare_type=True,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
 given = context.config.attributes.get("connection")
-if given is not None:
+if context.is_offline_mode():
+    print_sql()
+elif given is not None:
     run(given)
 else:
     with open_database(Settings.from_environment().database_url).engine.connect() as opened:

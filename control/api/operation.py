@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from control.api.dependencies import Operator, Plane, Viewer
-from control.api.schemas import AuditEventOut, DemoTraffic, Page
+from control.api.schemas import MAX_NUMBER, AuditEventOut, DemoTraffic, Page
 from control.services import audit, demo
 
 router = APIRouter()
@@ -29,7 +29,7 @@ def set_demo_traffic(body: DemoTraffic, plane: Plane, principal: Operator) -> De
 def list_audit(
     plane: Plane,
     _: Viewer,
-    cursor: Annotated[int | None, Query(ge=1)] = None,
+    cursor: Annotated[int | None, Query(ge=1, le=MAX_NUMBER)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Page[AuditEventOut]:
     """Events, newest first."""

@@ -4,11 +4,12 @@ import re
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Path, Query, Response
 
 from control.api.dependencies import Operator, Plane, Viewer
 from control.api.fleet import gateways_out
 from control.api.schemas import (
+    MAX_NUMBER,
     ActiveOut,
     ChangeOut,
     Page,
@@ -26,6 +27,7 @@ from control.services.plane import ControlPlane
 
 router = APIRouter(prefix="/policies", tags=["policies"])
 
+Number = Annotated[int, Path(ge=1, le=MAX_NUMBER)]
 IfMatch = Annotated[str | None, Header(description='The ETag of the active policy, such as "r3".')]
 _ETAG = re.compile(r'"r(\d{1,9})"')
 
@@ -53,7 +55,7 @@ def read_active(plane: Plane, _: Viewer, response: Response) -> ActiveOut:
 def list_revisions(
     plane: Plane,
     _: Viewer,
-    cursor: Annotated[int | None, Query(ge=1)] = None,
+    cursor: Annotated[int | None, Query(ge=1, le=MAX_NUMBER)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Page[RevisionOut]:
     """Revisions, newest first."""
@@ -64,7 +66,7 @@ def list_revisions(
 
 
 @router.get("/revisions/{number}")
-def read_revision(number: int, plane: Plane, _: Viewer) -> RevisionOut:
+def read_revision(number: Number, plane: Plane, _: Viewer) -> RevisionOut:
     """One revision."""
     with plane.database.reading() as session:
         return RevisionOut.of(policies.load_revision(session, number))
@@ -108,7 +110,7 @@ def create_revision(
 
 @router.post("/revisions/{number}/apply")
 def apply_revision(
-    number: int, body: ReasonIn, plane: Plane, principal: Operator, response: Response, *, if_match: IfMatch = None
+    number: Number, body: ReasonIn, plane: Plane, principal: Operator, response: Response, *, if_match: IfMatch = None
 ) -> ActiveOut:
     """Make a revision the active one. An older one comes back as a copy under a new number: see the answer."""
     applied = policies.apply_revision(plane, principal, number, body.reason, _base_revision(None, if_match))

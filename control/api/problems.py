@@ -1,6 +1,6 @@
 """Refusals as RFC 9457 problem documents."""
 
-import logging
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -8,7 +8,6 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exception_handlers import http_exception_handler, request_validation_exception_handler
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from control.domain.policy import FieldProblem
@@ -46,8 +45,6 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 PageErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
-log = logging.getLogger(__name__)
-
 
 def problem(
     status: int,
@@ -57,15 +54,16 @@ def problem(
     *,
     problems: Sequence[FieldProblem] = (),
     headers: Mapping[str, str] | None = None,
-) -> JSONResponse:
+) -> Response:
     """A problem document; `type` is stable for programs, the rest is for people."""
     body: dict[str, Any] = {"type": f"{_TYPE}{slug}", "title": title, "status": status, "detail": detail}
     if problems:
         body["errors"] = [{"path": found.path, "message": found.message} for found in problems]
-    return JSONResponse(body, status, media_type=MEDIA_TYPE, headers=headers)
+    # Escaped, as it may quote text that UTF-8 cannot hold.
+    return Response(json.dumps(body), status, media_type=MEDIA_TYPE, headers=headers)
 
 
-def problem_of(error: ControlError) -> JSONResponse:
+def problem_of(error: ControlError) -> Response:
     """The problem document of a refusal."""
     face = face_of(error)
     headers = {}
@@ -100,13 +98,13 @@ async def _problem_for(request: Request, error: Exception) -> Response:
     return problem(500, "internal", "Something went wrong", "The server has logged what happened.")
 
 
-def _http_problem(error: HTTPException) -> JSONResponse:
+def _http_problem(error: HTTPException) -> Response:
     phrase = HTTPStatus(error.status_code).phrase
     slug = phrase.lower().replace(" ", "-")
     return problem(error.status_code, slug, phrase, str(error.detail), headers=error.headers)
 
 
-def _validation_problem(error: RequestValidationError) -> JSONResponse:
+def _validation_problem(error: RequestValidationError) -> Response:
     found = error.errors()
     if any(item["type"] == "json_invalid" for item in found):
         return problem(400, "malformed-json", "The body is not JSON", "The body is not JSON.")

@@ -11,6 +11,7 @@ from control.services.rollout import GatewayStatus, RolloutState
 from control.store.tables import PolicyRevisionRow
 
 T = TypeVar("T")
+MAX_NUMBER = 2**31 - 1
 Document = dict[str, Any]
 
 
@@ -98,7 +99,10 @@ class RevisionIn(Strict):
     document: Document | None = None
     changes: Document | None = Field(default=None, examples=[{"routing.relay_when_transfer_exceeds_s": 0.8}])
     base_revision: int | None = Field(
-        default=None, description="The active revision that you looked at. An If-Match header says the same."
+        default=None,
+        ge=1,
+        le=MAX_NUMBER,
+        description="The active revision that you looked at. An If-Match header says the same.",
     )
     apply: bool = False
 

@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cache
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
@@ -22,8 +23,6 @@ MAX_FAILURES_PER_ACCOUNT = 5
 MAX_FAILURES_PER_ADDRESS = 20
 
 _HASHER = PasswordHasher()
-# Checked when the account is unknown, so that an answer takes as long as for a known one.
-_NOBODYS_HASH = _HASHER.hash(secrets.token_urlsafe(16))
 
 
 class Role(StrEnum):
@@ -126,7 +125,7 @@ def sign_in(plane: ControlPlane, username: str, password: str, address: str) -> 
     with plane.database.reading() as session:
         _check_failures(session, subjects, plane.now())
         user = session.exec(select(UserRow).where(UserRow.username == username)).first()
-    is_right = _verify(user.password_hash if user else _NOBODYS_HASH, password)
+    is_right = _verify(user.password_hash if user else _nobodys_hash(), password)
     if user is None or user.disabled_at is not None or not is_right:
         with plane.database.unit_of_work(plane.send) as work:
             work.session.add_all(LoginFailureRow(subject=subject, at=plane.now()) for subject in subjects)
@@ -172,6 +171,12 @@ def _check_failures(session: Session, limits: dict[str, int], now: datetime) -> 
         ).one()
         if count >= limit:
             raise TooManyAttemptsError(max(1, round((first + FAILURE_WINDOW - now).total_seconds())))
+
+
+@cache
+def _nobodys_hash() -> str:
+    # Checked when the account is unknown, so that an answer takes as long as for a known one.
+    return _HASHER.hash(secrets.token_urlsafe(16))
 
 
 def _verify(password_hash: str, password: str) -> bool:

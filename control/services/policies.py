@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
 from control.domain.policy import FieldChange, PolicyError, apply_changes, diff_policies, parse_policy
@@ -24,6 +25,8 @@ from control.services.plane import ControlPlane
 from control.services.rollout import push_orders
 from control.store.session import UnitOfWork
 from control.store.tables import PolicyActivationRow, PolicyRevisionRow
+
+MAX_DOCUMENT_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +215,20 @@ def _drafted(draft: RevisionDraft, base: Mapping[str, Any]) -> tuple[dict[str, A
         raise InvalidError("Send either a document or changes.")
     try:
         document = dict(draft.document) if draft.document is not None else apply_changes(base, draft.changes or {})
+        _check_storable(document)
         return document, diff_policies(base, document)
     except PolicyError as error:
         raise InvalidPolicyError(problems=error.problems) from error
+
+
+def _check_storable(document: Mapping[str, Any]) -> None:
+    # Unknown fields are kept unchecked, so the document as a whole must be JSON that every reader can take.
+    try:
+        size_bytes = len(json.dumps(document, allow_nan=False, ensure_ascii=False).encode())
+    except (ValueError, RecursionError) as error:
+        raise InvalidPolicyError("The document holds what JSON cannot: NaN, infinity or broken text.") from error
+    if size_bytes > MAX_DOCUMENT_BYTES:
+        raise InvalidPolicyError(f"The document is larger than {MAX_DOCUMENT_BYTES} bytes.")
 
 
 def _replayed(session: Session, principal: Principal, draft: RevisionDraft) -> PolicyRevisionRow | None:
@@ -256,7 +270,11 @@ def _add_revision(
         request_digest=_digest(draft) if draft.idempotency_key else None,
     )
     session.add(row)
-    session.flush()
+    try:
+        session.flush()
+    except IntegrityError as error:
+        # Only where writers do not wait for each other from the start, so not on SQLite.
+        raise StaleRevisionError("Somebody else made a revision at the same moment.") from error
     return row
 
 

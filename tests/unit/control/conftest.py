@@ -1,3 +1,4 @@
+import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -47,11 +48,20 @@ def orders():
     return []
 
 
-@pytest.fixture
-def plane(tmp_path, clock, orders):
-    """A migrated, empty database with a clock that stands still and a broker that only listens."""
-    database = open_database(f"sqlite:///{tmp_path / 'control.sqlite3'}")
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory):
+    """An SQLite file with the newest schema and no rows; copying it is quicker than migrating again."""
+    path = tmp_path_factory.mktemp("schema") / "control.sqlite3"
+    database = open_database(f"sqlite:///{path}")
     upgrade_schema(database)
+    database.engine.dispose()
+    return path
+
+
+@pytest.fixture
+def plane(tmp_path, migrated_file, clock, orders):
+    """A migrated, empty database with a clock that stands still and a broker that only listens."""
+    database = open_database(f"sqlite:///{shutil.copy(migrated_file, tmp_path)}")
     yield ControlPlane(database, orders.append, clock)
     database.engine.dispose()
 

@@ -266,3 +266,31 @@ def test_a_crash_is_a_problem_that_tells_nothing(app, seeded, monkeypatch):
         answer = client.get(f"{API}/sites")
     assert (answer.status_code, slug(answer)) == (500, "internal")
     assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("get", "policies/revisions/99999999999999999999", b""),
+        ("get", "policies/revisions/0", b""),
+        ("get", "policies/revisions?cursor=99999999999999999999", b""),
+        ("get", "audit?cursor=99999999999999999999&limit=1000", b""),
+        ("get", "nodes/%00%ff", b""),
+        ("post", "policies/revisions/99999999999999999999/apply", b'{"reason": "x"}'),
+        ("post", "policies/revisions/1/apply", b'{"reason": "\\ud800"}'),
+        ("post", "policies/revisions", b'{"base_revision": 99999999999999999999, "reason": "x", "changes": {}}'),
+        ("post", "policies/revisions", b'{"base_revision": 1, "reason": "x", "document": {"extra": NaN}}'),
+        ("post", "policies/revisions", b'{"base_revision": 1, "reason": "x", "document": {"extra": "\\ud800"}}'),
+        ("post", "policies/revisions", b'{"base_revision": 1, "reason": "x", "changes": {"\\ud800": 1}}'),
+        ("post", "policies/revisions", b'{"base_revision": 1, "reason": "x", "document": {"routing": null}}'),
+        ("post", "policies/revisions", b'{"base_revision": 1, "reason": "\\ud800", "changes": {}}'),
+        ("post", "policies/revisions", b"[" * 100_000),
+        ("post", "policies/revisions", b'{"document":' + b'{"a":' * 600 + b"1" + b"}" * 601),
+        ("post", "policies/revisions", b"\xff\xfe"),
+        ("put", "demo-traffic", b'{"running": "perhaps"}'),
+    ],
+)
+def test_hostile_input_is_refused_and_never_a_crash(operator, method, path, body):
+    answer = operator.request(method, f"{API}/{path}", content=body, headers={"Content-Type": "application/json"})
+    assert 400 <= answer.status_code < 500, answer.text
+    assert slug(answer)

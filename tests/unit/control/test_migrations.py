@@ -69,3 +69,11 @@ def test_the_alembic_command_finds_its_settings_in_pyproject(tmp_path):
         argv = [sys.executable, "-m", "alembic", *arguments]
         subprocess.run(argv, cwd=ROOT, env=environment, check=True, capture_output=True)
     assert (tmp_path / "pdd.sqlite3").exists()
+
+
+def test_the_statements_can_be_printed_for_postgresql(tmp_path):
+    environment = {"PDD_DATA_DIR": str(tmp_path), "PDD_DATABASE_URL": "postgresql://nowhere/pdd", "PATH": ""}
+    argv = [sys.executable, "-m", "alembic", "upgrade", "head", "--sql"]
+    printed = subprocess.run(argv, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
+    assert printed.count("CREATE TABLE") == len(Row.metadata.tables) + 1
+    assert "created_at TIMESTAMP WITH TIME ZONE NOT NULL" in printed

@@ -1,3 +1,5 @@
+import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -116,6 +118,9 @@ def test_going_back_makes_a_copy_under_a_new_number(seeded, orders):
         (replace(DRAFT, changes={RELAY: -1}), InvalidPolicyError),
         (replace(DRAFT, changes={"no.such": 1}), InvalidPolicyError),
         (replace(DRAFT, changes=None, document={"routing": 3}), InvalidPolicyError),
+        (replace(DRAFT, changes=None, document={"extra": [math.nan]}), InvalidPolicyError),
+        (replace(DRAFT, changes=None, document={"extra": "\ud800"}), InvalidPolicyError),
+        (replace(DRAFT, changes=None, document={"extra": "x" * 70_000}), InvalidPolicyError),
     ],
 )
 def test_refuses_what_cannot_be_obeyed_and_stores_nothing(seeded, orders, draft, error):
@@ -179,3 +184,16 @@ def test_applying_what_does_not_exist_is_refused(seeded):
     with seeded.database.reading() as session:
         assert session.exec(select(func.count()).select_from(PolicyActivationRow)).one() == 1
         assert session.exec(select(func.count()).select_from(PolicyRevisionRow)).one() == 1
+
+
+def test_of_two_changes_at_the_same_moment_one_is_stale(seeded):
+    def change(value):
+        try:
+            return create_revision(seeded, OPERATOR, replace(DRAFT, changes={RELAY: value})).revision.number
+        except StaleRevisionError:
+            return "stale"
+
+    with ThreadPoolExecutor() as threads:
+        answers = list(threads.map(change, [1, 2, 3, 4]))
+    assert sorted(answers, key=str) == [2, "stale", "stale", "stale"]
+    assert numbers(seeded) == [2, 1]
