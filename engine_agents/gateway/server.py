@@ -93,7 +93,8 @@ async def running_gateway(
     def objectives() -> ServiceClass | None:
         return configs.running.policy.service_class(DEFAULT_CLASS) if configs.running else None
 
-    publisher = Publisher(name, site, stream, Spool(folder / "spool"), vitals, objectives=objectives)
+    spool = Spool(folder / "spool")
+    publisher = Publisher(name, site, stream=stream, spool=spool, vitals=vitals, objectives=objectives)
     gateway = Gateway(name, site, configs, state, client, GatewayMetrics(site), publisher)
     sending = asyncio.create_task(publisher.run())
     try:

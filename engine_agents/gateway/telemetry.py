@@ -66,7 +66,6 @@ class Publisher:
         stream: Stream,
         spool: Spool,
         vitals: Callable[[], tuple[int, int]],
-        *,
         objectives: Callable[[], ServiceClass | None] = lambda: None,
     ) -> None:
         """`vitals` gives the running policy revision and the number of requests in flight.

@@ -43,7 +43,7 @@ def spool(tmp_path):
 
 @pytest.fixture
 def publisher(stream, spool):
-    return Publisher("gw", "ams", stream, spool, lambda: (3, 7))
+    return Publisher("gw", "ams", stream=stream, spool=spool, vitals=lambda: (3, 7))
 
 
 async def test_waiting_records_travel_together_under_one_key(publisher, stream):
@@ -88,7 +88,8 @@ async def test_a_batch_keeps_its_key_through_a_restart(publisher, stream, spool,
     publisher.add(record("a"))
     await publisher.send_batch()
     stream.is_away = False
-    await Publisher("gw", "ams", stream, Spool(tmp_path / "spool"), lambda: (3, 0)).send_batch()
+    later = Publisher("gw", "ams", stream=stream, spool=Spool(tmp_path / "spool"), vitals=lambda: (3, 0))
+    await later.send_batch()
     kept = next(batch for batch in stream.batches if batch.records)
     assert kept.sequence == 0
     assert kept.epoch <= stream.batches[0].epoch
