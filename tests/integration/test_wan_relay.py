@@ -393,27 +393,55 @@ async def test_the_admin_api_shows_transfers_and_changes_links_only_with_the_sec
         assert (await session.get("/health")).status == 200
 
 
-async def test_the_process_says_when_it_listens_and_ends_on_sigterm(tmp_path):
+@contextlib.asynccontextmanager
+async def relay_process(tmp_path):
+    """The relay as `pdd up` starts it, on its own event loop: the process, its data address and its admin URL."""
     config = tmp_path / "links.json"
-    config.write_text(
-        json.dumps(
-            {"links": [{"name": "l", "source": "a", "target": "b", "capacity_bytes_per_s": 1000, "rtt_s": 0.01}]}
-        )
-    )
+    link = {"name": "l", "source": "a", "target": "b", "capacity_bytes_per_s": 200_000, "rtt_s": 0.01}
+    config.write_text(json.dumps({"links": [link]}))
     arguments = ("-m", "engine_agents.wan", "--port", "0", "--admin-port", "0", "--config", str(config))
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    ready = (await process.stdout.readline()).decode().split()
-    assert ready[0] == "ready"
+    ready, admin = [(await process.stdout.readline()).decode().split() for _ in range(2)]
+    assert (ready[0], admin[0]) == ("ready", "admin")
     host, port = ready[1].split(":")
+    try:
+        yield process, (host, int(port)), f"http://{admin[1]}"
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.communicate()
 
-    async with kv_source(sends(bytes(10**6))) as target:
-        answer, reader, writer = await open_transfer((host, int(port)), target, link="l")
+
+async def test_the_process_says_when_it_listens_and_ends_on_sigterm(tmp_path):
+    async with relay_process(tmp_path) as (process, address, _), kv_source(sends(bytes(10**6))) as target:
+        answer, reader, writer = await open_transfer(address, target, link="l")
         assert answer == {"ok": True}
         process.terminate()
-        await process.communicate()
-        assert process.returncode == 0
+        _, log = await process.communicate()
+        assert (process.returncode, b"Traceback" in log) == (0, False)
         with contextlib.suppress(ConnectionError):
             await reader.read()
         await closed(writer)
+
+
+async def test_the_process_frees_a_cancelled_puller_and_keeps_its_count(tmp_path):
+    async with (
+        relay_process(tmp_path) as (_, address, admin),
+        kv_source(sends(bytes(10**7))) as target,
+        aiohttp.ClientSession() as session,
+    ):
+
+        async def state():
+            return (await (await session.get(f"{admin}/links")).json())[0]
+
+        _, reader, writer = await open_transfer(address, target, link="l")
+        await reader.readexactly(5000)
+        assert (await state())["flows"] == 1
+        writer.transport.abort()
+        while (await state())["flows"]:
+            await asyncio.sleep(0.02)
+        freed = await state()
+        assert (freed["queued_bytes"], freed["transfers"]) == (0, [])
+        assert 5000 <= freed["bytes_total"] == freed["bytes_by_pipeline"]["relay"] < 10**7
