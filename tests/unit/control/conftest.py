@@ -1,7 +1,9 @@
+import os
 import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import text
 
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT
 from control.domain.topology import FleetSnapshot, Gateway, Link, Node, Role, Site
@@ -10,6 +12,7 @@ from control.services.plane import ControlPlane
 from control.services.policies import found_policy
 from control.store.migrate import upgrade_schema
 from control.store.session import open_database
+from control.store.tables import Row
 
 FLEET = FleetSnapshot(
     sites=(Site("ams", "Amsterdam"), Site("fra", "Frankfurt")),
@@ -58,10 +61,24 @@ def migrated_file(tmp_path_factory):
     return path
 
 
+def empty_postgresql(url):
+    """The database that the environment names, with the newest schema and no rows."""
+    database = open_database(url)
+    upgrade_schema(database)
+    with database.engine.begin() as connection:
+        connection.execute(text(f"truncate {', '.join(Row.metadata.tables)} restart identity cascade"))
+    return database
+
+
 @pytest.fixture
 def plane(tmp_path, migrated_file, clock, orders):
-    """A migrated, empty database with a clock that stands still and a broker that only listens."""
-    database = open_database(f"sqlite:///{shutil.copy(migrated_file, tmp_path)}")
+    """A migrated, empty database with a clock that stands still and a broker that only listens.
+
+    SQLite, or the PostgreSQL database that PDD_TEST_POSTGRESQL_URL names; its rows are deleted.
+    """
+    postgresql_url = os.environ.get("PDD_TEST_POSTGRESQL_URL")
+    sqlite_url = f"sqlite:///{shutil.copy(migrated_file, tmp_path)}"
+    database = empty_postgresql(postgresql_url) if postgresql_url else open_database(sqlite_url)
     yield ControlPlane(database, orders.append, clock)
     database.engine.dispose()
 
