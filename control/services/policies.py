@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
-from control.domain.policy import FieldChange, PolicyError, apply_changes, diff_policies, parse_policy
+from control.domain.policy import FieldChange, FieldProblem, PolicyError, apply_changes, diff_policies, parse_policy
+from control.domain.policy_fields import FIELDS_BY_PATH
 from control.errors import (
     ConflictError,
     InvalidError,
@@ -216,9 +217,18 @@ def _drafted(draft: RevisionDraft, base: Mapping[str, Any]) -> tuple[dict[str, A
     try:
         document = dict(draft.document) if draft.document is not None else apply_changes(base, draft.changes or {})
         _check_storable(document)
-        return document, diff_policies(base, document)
+        changes = diff_policies(base, document)
+        locked = [FieldProblem(path, FIELDS_BY_PATH[path].disabled_reason) for path in _locked(changes)]
+        if locked:
+            raise InvalidPolicyError(problems=locked)
+        return document, changes
     except PolicyError as error:
         raise InvalidPolicyError(problems=error.problems) from error
+
+
+def _locked(changes: list[FieldChange]) -> list[str]:
+    paths = (change.path for change in changes)
+    return [path for path in paths if path in FIELDS_BY_PATH and FIELDS_BY_PATH[path].disabled_reason]
 
 
 def _check_storable(document: Mapping[str, Any]) -> None:
