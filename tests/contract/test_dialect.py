@@ -226,6 +226,19 @@ async def test_a_lease_says_where_the_kv_is(p):
     assert (await p.delete(f"/pdd/v1/leases/{mine['id']}")).status_code == 404
 
 
+async def test_a_lease_has_the_id_of_its_request(p):
+    prompt = await prompt_on(p, 70)
+    name = f"lease-mine-{next(_seeds)}"
+    params = await p.lease(prompt, request_id=name)
+    assert params["remote_request_id"] == name
+    other = (await p.lease(prompt, request_id=name))["remote_request_id"]
+    assert other != name
+    for lease_id in (name, other):
+        assert (await p.delete(f"/pdd/v1/leases/{lease_id}")).status_code == 200
+    assert (await p.lease(prompt, request_id=name))["remote_request_id"] == name
+    assert (await p.delete(f"/pdd/v1/leases/{name}")).status_code == 200
+
+
 async def test_a_second_lease_hits_the_first_ones_kv(p):
     prompt = await prompt_on(p, 100)
     leases = [await p.lease(prompt), await p.lease(prompt)]

@@ -19,6 +19,9 @@ async def test_one_process_hosts_many_nodes_and_ends_on_sigterm(tmp_path):
         pulled = await b.complete(prompt, max_tokens=8, kv_transfer_params=await a.lease(prompt))
         assert pulled["pdd"]["pulled_tokens"] == 100
         assert pulled["choices"] == alone["choices"]
+        async with asyncio.timeout(10):
+            while (await a.get("/pdd/v1/leases")).json()["leases"]:
+                await asyncio.sleep(0.01)
         host.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(10):
             assert await host.process.wait() == 0
