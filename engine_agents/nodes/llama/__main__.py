@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model-id", default="smollm2-135m", help="the model's name in the API")
     parser.add_argument("--slots", type=_positive, default=4, help="generations at once")
     parser.add_argument("--max-model-len", type=_positive, default=2048, help="tokens of prompt and output together")
-    parser.add_argument("--capacity-tokens", type=_positive, default=100_000, help="tokens whose KV is kept in memory")
+    parser.add_argument("--capacity-tokens", type=_positive, default=40_000, help="tokens whose KV is kept in memory")
     return parser
 
 
