@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,12 +20,24 @@ from engine_agents.gateway.spool import Spool
 from engine_agents.gateway.state import GatewayState
 from engine_agents.gateway.telemetry import Publisher, Stream
 
-GRACEFUL_SHUTDOWN_S = 5
+GRACEFUL_SHUTDOWN_S = 3
 BACKLOG = 2048
 
 
 class GatewayServer(uvicorn.Server):
-    """A uvicorn server that says where it listens once it does."""
+    """A uvicorn server that says where it listens once it does, and leaves the process to end in its own order."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGTERM and SIGINT without raising them again, so that what runs beside the server is closed too."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then print the address for whoever started the process."""
