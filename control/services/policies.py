@@ -218,12 +218,12 @@ def _drafted(draft: RevisionDraft, base: Mapping[str, Any]) -> tuple[dict[str, A
         document = dict(draft.document) if draft.document is not None else apply_changes(base, draft.changes or {})
         _check_storable(document)
         changes = diff_policies(base, document)
-        locked = [FieldProblem(path, FIELDS_BY_PATH[path].disabled_reason) for path in _locked(changes)]
-        if locked:
-            raise InvalidPolicyError(problems=locked)
-        return document, changes
     except PolicyError as error:
         raise InvalidPolicyError(problems=error.problems) from error
+    locked = [FieldProblem(path, FIELDS_BY_PATH[path].disabled_reason) for path in _locked(changes)]
+    if locked:
+        raise InvalidPolicyError(problems=locked)
+    return document, changes
 
 
 def _locked(changes: list[FieldChange]) -> list[str]:
