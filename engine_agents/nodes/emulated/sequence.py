@@ -71,7 +71,8 @@ class KvSequence:
         """The sequence cut into blocks; those that the store has are not made again."""
         size = self._size_bytes
         return [
-            store.get(cut.hash) or Block(cut.hash, cut.token_count, bytes(self.kv[cut.start * size : cut.end * size]))
+            store.get(cut.hash)
+            or Block(cut.hash, cut.token_count, bytes(memoryview(self.kv)[cut.start * size : cut.end * size]))
             for cut in cut_blocks(self.tokens, salt, block_tokens)
         ]
 

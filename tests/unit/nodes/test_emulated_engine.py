@@ -152,6 +152,12 @@ async def test_a_generation_that_is_cancelled_while_it_prefills_frees_its_slot()
     assert len(engine.store) == 0
 
 
+async def test_the_second_of_two_equal_prompts_finds_the_first_ones_kv():
+    engine = EmulatedEngine("m", replace(INSTANT, prefill_tokens_per_s=20_000.0))
+    steps = await asyncio.gather(*(first_step(engine, prompt_of(700)) for _ in range(2)))
+    assert [step.computed_tokens for step in steps] == [700, 1]
+
+
 async def test_kv_of_any_size_per_token():
     for size in (1, 63, 64, 65, 1000):
         engine = await filled(prompt_of(70), EmulatedEngine("m", replace(INSTANT, kv_bytes_per_token=size)))
