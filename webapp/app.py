@@ -1,7 +1,5 @@
 """The dashboard's application: pages, live feed and REST API under one roof."""
 
-import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator
@@ -41,15 +39,8 @@ def create_app(settings: Settings, plane: ControlPlane | None = None, static: Pa
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        reader = asyncio.create_task(feed.run(), name="live feed")
-        try:
+        async with redis, feed.running():
             yield
-        finally:
-            feed.close()
-            reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await reader
-            await redis.aclose()
 
     app = FastAPI(title="PDD control", version="0.1.0", docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.feed = feed

@@ -5,7 +5,7 @@ import contextlib
 import json
 import logging
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -34,7 +34,7 @@ class FeedUnreachableError(Exception):
 
 
 class LiveFeed:
-    """Fans ticks out to browsers. `run` is the one task that reads; everything else only looks at its memory."""
+    """Fans ticks out to browsers. One task reads while `running`; everything else only looks at its memory."""
 
     def __init__(self, redis: Redis, clock: Callable[[], float]) -> None:
         """`clock` gives Unix time in seconds; `redis` may answer in bytes or text."""
@@ -51,7 +51,20 @@ class LiveFeed:
         """Browsers that listen now."""
         return len(self._queues)
 
-    async def run(self) -> None:
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Read as long as the context lasts; streams end with it."""
+        reader = asyncio.create_task(self._run(), name="live feed")
+        try:
+            yield
+        finally:
+            self.close()
+            # The Redis client can swallow a cancellation that meets the end of a command, so it is repeated.
+            while not reader.done():
+                reader.cancel()
+                await asyncio.wait({reader}, timeout=0.1)
+
+    async def _run(self) -> None:
         """Read for ever; a Redis that went away is asked again once a second."""
         is_reachable = True
         while not self._is_closed:

@@ -82,7 +82,7 @@ def app(static, plane, tmp_path):
 
 
 @pytest.fixture
-async def browser(app):
+async def visitor(app):
     """A client that nobody has signed in."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
@@ -90,9 +90,9 @@ async def browser(app):
 
 
 @pytest.fixture
-async def admin(browser, plane):
+async def admin(visitor, plane):
     """The same client, signed in; its unsafe requests carry the session's token."""
     signed_in = sign_in_with_key(plane, issue_login_key(plane))
-    browser.cookies.set("pdd_session", signed_in.secret)
-    browser.headers["X-CSRF-Token"] = signed_in.principal.csrf_token
-    return browser
+    visitor.cookies.set("pdd_session", signed_in.secret)
+    visitor.headers["X-CSRF-Token"] = signed_in.principal.csrf_token
+    return visitor

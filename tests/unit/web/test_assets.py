@@ -8,20 +8,20 @@ from webapp.app import STATIC
 from webapp.assets import Assets, AssetsNotBuiltError
 
 
-async def test_own_files_are_compressed_and_kept_for_ever(browser, static):
-    reply = await browser.get(Assets(static).url("app.css"), headers={"Accept-Encoding": "gzip"})
+async def test_own_files_are_compressed_and_kept_for_ever(visitor, static):
+    reply = await visitor.get(Assets(static).url("app.css"), headers={"Accept-Encoding": "gzip"})
     assert reply.headers["content-encoding"] == "gzip"
     assert reply.headers["cache-control"].endswith("immutable")
     assert reply.text == (STATIC / "app.css").read_text()
 
 
-async def test_a_client_that_takes_no_coding_gets_the_plain_file(browser, static):
-    reply = await browser.get(Assets(static).url("app.css"), headers={"Accept-Encoding": "gzip;q=0"})
+async def test_a_client_that_takes_no_coding_gets_the_plain_file(visitor, static):
+    reply = await visitor.get(Assets(static).url("app.css"), headers={"Accept-Encoding": "gzip;q=0"})
     assert "content-encoding" not in reply.headers
     assert reply.text == (STATIC / "app.css").read_text()
 
 
-async def test_the_smallest_twin_of_a_package_is_served(browser, static):
+async def test_the_smallest_twin_of_a_package_is_served(visitor, static):
     packed = gzip.compress(b"/* package */")
     (static / "vendor" / "htmx.0123.js.gz").write_bytes(packed)
     asset = Assets(static)._files["vendor/htmx.0123.js"]
@@ -30,8 +30,8 @@ async def test_the_smallest_twin_of_a_package_is_served(browser, static):
 
 
 @pytest.mark.parametrize("path", ["../pyproject.toml", "vendor/manifest.json", "build.mjs", "vendor/../app.css", ""])
-async def test_nothing_but_listed_files_can_be_asked_for(browser, path):
-    assert (await browser.get(f"/static/{path}")).status_code == 404
+async def test_nothing_but_listed_files_can_be_asked_for(visitor, path):
+    assert (await visitor.get(f"/static/{path}")).status_code == 404
 
 
 def test_the_address_changes_with_the_content(static):

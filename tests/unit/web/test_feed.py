@@ -20,14 +20,8 @@ async def redis(valkey):
 @contextlib.asynccontextmanager
 async def reading(redis):
     feed = LiveFeed(redis, lambda: NOW_S)
-    task = asyncio.create_task(feed.run())
-    try:
+    async with feed.running():
         yield feed
-    finally:
-        feed.close()
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 async def add_tick(redis, number):

@@ -7,36 +7,36 @@ from webapp.pages.session import local_path
 from webapp.security import CONTENT_SECURITY_POLICY
 
 
-async def test_a_page_sends_whoever_is_not_signed_in_to_the_door(browser):
-    reply = await browser.get("/")
+async def test_a_page_sends_whoever_is_not_signed_in_to_the_door(visitor):
+    reply = await visitor.get("/")
     assert (reply.status_code, reply.headers["location"]) == (303, "/login")
-    reply = await browser.get("/docs")
+    reply = await visitor.get("/docs")
     assert reply.headers["location"] == "/login?next=/docs"
 
 
 @pytest.mark.parametrize("path", ["/live/snapshot", "/live/events", "/live/knob", "/live/demo", "/live/knob/state"])
-async def test_live_data_needs_a_session(browser, path):
-    reply = await browser.get(path)
+async def test_live_data_needs_a_session(visitor, path):
+    reply = await visitor.get(path)
     assert reply.status_code == 401
     assert reply.headers["hx-redirect"] == "/login"
 
 
-async def test_following_a_sign_in_link_changes_nothing_until_the_button(browser, plane):
+async def test_following_a_sign_in_link_changes_nothing_until_the_button(visitor, plane):
     key = issue_login_key(plane)
     for _ in range(2):
-        page = await browser.get("/login", params={"key": key})
+        page = await visitor.get("/login", params={"key": key})
         assert page.status_code == 200
         assert "set-cookie" not in page.headers
-    reply = await browser.post("/login", data={"key": key})
+    reply = await visitor.post("/login", data={"key": key})
     assert (reply.status_code, reply.headers["location"]) == (303, "/")
-    assert (await browser.get("/")).status_code == 200
-    again = await browser.post("/login", data={"key": key})
+    assert (await visitor.get("/")).status_code == 200
+    again = await visitor.post("/login", data={"key": key})
     assert again.status_code == 401
     assert "used or has expired" in again.text
 
 
-async def test_a_wrong_password_is_told_at_its_field(browser):
-    reply = await browser.post("/login", data={"username": "admin", "password": "wrong"})
+async def test_a_wrong_password_is_told_at_its_field(visitor):
+    reply = await visitor.post("/login", data={"username": "admin", "password": "wrong"})
     assert reply.status_code == 401
     assert 'id="login-error" role="alert">Unknown account or wrong password.' in reply.text
     assert 'value="admin"' in reply.text
