@@ -8,7 +8,7 @@ from typing import Any
 from control.domain.slo import Objectives
 from control.telemetry.checks import ended_at_s, is_possible, is_possible_time
 from control.telemetry.link_windows import LinkSlot, LinkTrack
-from control.telemetry.node_windows import NodeSeen, relay_load, relay_utilization
+from control.telemetry.node_windows import NodeSlot, NodeTrack, is_relay, relay_load, relay_utilization
 from control.telemetry.records import LinkSample, NodeSample, RequestBatch, RequestRecord, SampleBatch
 from control.telemetry.request_slots import RequestSlot, request_row, rounded, slot_picture, ttft_quantiles
 from control.telemetry.sources import STALE_AFTER_S, Source
@@ -37,9 +37,9 @@ class LiveWindows:
         self._objectives = objectives or Objectives()
         self._requests: dict[int, RequestSlot] = {}
         self._links: dict[int, dict[str, LinkSlot]] = {}
-        self._nodes: dict[int, dict[str, NodeSample]] = {}
+        self._relays: dict[int, dict[str, NodeSlot]] = {}
         self._link_tracks: dict[str, LinkTrack] = {}
-        self._nodes_seen: dict[str, NodeSeen] = {}
+        self._node_tracks: dict[str, NodeTrack] = {}
         self._sources: dict[tuple[str, str], Source] = {}
         self._records: deque[RequestRecord] = deque(maxlen=KEPT_ROWS)
         self._new_records: deque[tuple[float, RequestRecord]] = deque(maxlen=KEPT_ROWS)
@@ -71,8 +71,7 @@ class LiveWindows:
         index = int(batch.sent_at_s // SLOT_S)
         self._pictures.pop(index, None)
         for node in batch.nodes:
-            self._nodes_seen[node.node] = NodeSeen(node, batch.sent_at_s)
-            self._nodes.setdefault(index, {})[node.node] = node
+            self._take_node(node, batch.sent_at_s, index)
         for link in batch.links:
             self._take_link(link, source, index, now_s)
 
@@ -109,7 +108,7 @@ class LiveWindows:
             "tiles": self._tiles(now_s),
             "sources": [self._sources[key].picture(now_s) for key in sorted(self._sources)],
             "links": [self._link_tracks[name].picture(now_s, STALE_AFTER_S) for name in sorted(self._link_tracks)],
-            "nodes": [self._nodes_seen[name].picture(now_s, STALE_AFTER_S) for name in sorted(self._nodes_seen)],
+            "nodes": [self._node_tracks[name].picture(now_s, STALE_AFTER_S) for name in sorted(self._node_tracks)],
             "dropped": dict(self.dropped),
         }
 
@@ -152,6 +151,14 @@ class LiveWindows:
             self._pictures.pop(affected, None)
         return slot
 
+    def _take_node(self, sample: NodeSample, at_s: float, index: int) -> None:
+        track = self._node_tracks.get(sample.node)
+        if track is None:
+            track = self._node_tracks[sample.node] = NodeTrack(sample, at_s)
+        track.advance(sample, at_s)
+        if is_relay(sample):
+            self._relays.setdefault(index, {}).setdefault(sample.node, NodeSlot()).add(sample)
+
     def _take_link(self, sample: LinkSample, source: Source, index: int, now_s: float) -> None:
         """Take a link from one observer only; another may take over when that one is silent."""
         track = self._link_tracks.get(sample.link)
@@ -179,14 +186,14 @@ class LiveWindows:
 
     def _kept_slots(self, last: int) -> Iterator[int]:
         """From the first slot anybody reported on, gaps included."""
-        known = [*self._requests, *self._links, *self._nodes]
+        known = [*self._requests, *self._links, *self._relays]
         first = max(min(known, default=last), last - KEPT_SLOTS + 1)
         return iter(range(first, last + 1))
 
     def _slot(self, index: int) -> Picture:
         picture = self._pictures.get(index)
         if picture is None:
-            load = relay_load(self._nodes.get(index, {}).values())
+            load = relay_load(self._relays.get(index, {}).values())
             picture = self._pictures[index] = {
                 "at_s": index * SLOT_S,
                 **slot_picture(self._requests.get(index), self._recent(index, QUANTILE_SLOTS)),
@@ -209,7 +216,7 @@ class LiveWindows:
         output_tokens = sum(slot.output_tokens for slot in slots)
         eager_tokens = sum(slot.eager_tokens for slot in slots)
         requests = sum(slot.requests for slot in slots)
-        load = relay_load(seen.sample for seen in self._nodes_seen.values() if now_s - seen.at_s <= STALE_AFTER_S)
+        utilization = relay_utilization(self._node_tracks.values(), now_s, STALE_AFTER_S)
         objectives = self._objectives_in_force()
         return {
             "window_s": TILE_SLOTS * SLOT_S,
@@ -220,7 +227,7 @@ class LiveWindows:
             "rld_share": rounded(eager_tokens / output_tokens) if output_tokens else None,
             "wan_use": self._busiest_link(now_s),
             "cache_lag_tokens": rounded(sum(slot.lag_token_s for slot in slots) / covered_s) if is_known else None,
-            "relay_utilization": rounded(relay_utilization(load)),
+            "relay_utilization": rounded(utilization),
             "slo": {"ttft_p90_s": objectives.ttft_p90_s, "ttft_p99_s": objectives.ttft_p99_s},
         }
 
@@ -249,11 +256,11 @@ class LiveWindows:
         oldest = int(oldest_s // SLOT_S)
         self._requests = {index: slot for index, slot in self._requests.items() if index >= oldest}
         self._links = {index: slot for index, slot in self._links.items() if index >= oldest}
-        self._nodes = {index: slot for index, slot in self._nodes.items() if index >= oldest}
+        self._relays = {index: slot for index, slot in self._relays.items() if index >= oldest}
         self._pictures = {index: picture for index, picture in self._pictures.items() if index >= oldest}
         for key, source in list(self._sources.items()):
             source.forget_before(oldest_s)
             if source.sent_at_s < oldest_s:
                 del self._sources[key]
-        self._nodes_seen = {name: seen for name, seen in self._nodes_seen.items() if seen.at_s >= oldest_s}
+        self._node_tracks = {name: track for name, track in self._node_tracks.items() if track.at_s >= oldest_s}
         self._link_tracks = {name: track for name, track in self._link_tracks.items() if track.at_s >= oldest_s}

@@ -255,6 +255,15 @@ def test_relay_load_adds_up_the_nodes_that_answer(windows, send):
     assert {n["name"]: n["running"] for n in picture["nodes"]} == {"a": 2, "b": 1, "c": None, "p": 9}
 
 
+def test_relay_load_is_a_mean_over_the_samples(windows, send):
+    for second, running in enumerate((0, 4, 0, 0, 1)):
+        send.samples(T0 + second, nodes=[node("a", running=running, waiting=2, slots=4)])
+    send.samples(T0 + 5, nodes=[node("a", state="unreachable")])
+    assert open_slot(windows, T0 + 5)["relay"] == {"running": 1, "waiting": 2, "slots": 4}
+    send.samples(T0 + 6, nodes=[node("a", running=1, slots=4)])
+    assert windows.snapshot(T0 + 6)["tiles"]["relay_utilization"] == 0.25
+
+
 def test_old_figures_are_stale_and_not_shown_as_live(windows, send):
     send.requests(at_s=T0)
     send.samples(T0 - 1, links=[link(0)])
