@@ -29,7 +29,7 @@ from control.telemetry.records import (
     SAMPLES_STREAM,
     TICK_FIELD,
 )
-from control.telemetry.windows import KEPT_S, LiveWindows
+from control.telemetry.windows import KEPT_S, SLOT_S, LiveWindows
 
 TICK_S = 1.0
 LIVE_TICKS = 900
@@ -37,7 +37,7 @@ READ_COUNT = 1000
 REPLY_TIMEOUT_S = 5.0
 MAX_BACK_OFF_S = 5.0
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("control.telemetry.ingest")
 
 _encoder = msgspec.json.Encoder()
 
@@ -66,7 +66,8 @@ class Consumer:
             RedisError, OSError: Redis does not answer; call again.
         """
         if not self._last_ids:
-            start = f"{int((self._clock() - KEPT_S) * 1000)}-0"
+            oldest_s = self._clock() - KEPT_S + SLOT_S  # the oldest slot falls out before the first tick
+            start = f"{int(oldest_s * 1000)}-0"
             self._last_ids = dict.fromkeys(self._takers, start)
         while await self._read(block_s=None):
             pass

@@ -23,7 +23,7 @@ from engine_agents.observer.scrape import Scraper
 ROUND_S = 1.0
 REDIS_TIMEOUT_S = 2.0
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("engine_agents.observer")
 
 
 async def observe(scraper: Scraper, outbox: Outbox, site: str) -> None:
