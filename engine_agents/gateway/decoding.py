@@ -35,7 +35,7 @@ async def decode_to_end(
         NodeError: the node failed; what was committed stays, and another node can go on from it.
     """
     work = WorkDone()
-    with x.state.work_on(node):
+    async with x.state.work_on(node):
         async with open_stream(x, node, prompt, x.commit.remaining_tokens, kv_params) as chunks:
             async for chunk in chunks:
                 if on_first is not None:

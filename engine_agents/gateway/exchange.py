@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 class Answer(Protocol):
     """Where the answer goes: a stream of events or one body."""
 
-    async def put(self, flush: Flush) -> None:
-        """Take the next part of the answer."""
+    async def put(self, flush: Flush) -> bool:
+        """Take the next part of the answer; False if its client has not been sent anything of it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,7 @@ class Exchange:
     tenant: str = ""
     facts: Facts = field(default_factory=Facts)
     excluded: set[str] = field(default_factory=set)
+    unsent_tokens: int = 0
 
     @property
     def salt(self) -> str:
@@ -112,8 +113,10 @@ class Exchange:
         except EngineOverrunError as error:
             raise NodeRefusedError(node, str(error)) from error
         if flush is not None and (flush.token_ids or flush.text or flush.finish):
-            await self.answer.put(flush)
-            self.timeline.sent(len(flush.token_ids))
+            self.unsent_tokens += len(flush.token_ids)
+            if await self.answer.put(flush):
+                self.timeline.sent(self.unsent_tokens)
+                self.unsent_tokens = 0
         return choice.finish_reason is not None
 
     def record(self, gateway: str, site: str, outcome: Outcome, status: int) -> RequestRecord:

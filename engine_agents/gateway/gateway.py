@@ -115,7 +115,7 @@ class Gateway:
         failure: NodeError | None = None
         for node in usable:
             try:
-                with self.state.work_on(node):
+                async with self.state.work_on(node):
                     return await self._tokenize_on(node, request)
             except NodeRefusedError as error:
                 if error.status == 400:

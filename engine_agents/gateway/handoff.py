@@ -7,7 +7,7 @@ transfer; an answer that merely ends early on the relay lets it finish.
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from control.domain.commit import Side, Turn
 from control.domain.handoff import HandoffKnobs, HandoffMode, HandoffStep, choose_handoff_mode, next_handoff_step
@@ -15,9 +15,16 @@ from control.domain.topology import Node, Role
 from engine_agents.gateway.decoding import decode_to_end, open_stream
 from engine_agents.gateway.exchange import Exchange, note_failure
 from engine_agents.gateway.node_client import Chunk, NodeError, Prompt, Reply
-from engine_agents.gateway.planning import Plan, another_node, with_main
+from engine_agents.gateway.planning import Plan, another_node, with_nodes
 from engine_agents.gateway.timeline import Stage
-from engine_agents.gateway.transfers import Transfer, consumer_params, finish_in_background, hold_lease, pull_ahead
+from engine_agents.gateway.transfers import (
+    STOCK_ENGINE,
+    Transfer,
+    consumer_params,
+    finish_in_background,
+    hold_lease,
+    pull_ahead,
+)
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +102,7 @@ async def run_relay(x: Exchange, plan: Plan) -> None:
     finally:
         await relay.stop()
     if turn is None:
+        x.facts.handoff_mode = ""  # one may have been under way
         relay.leave_transfer()
     else:
         await relay.continue_on_main(turn)
@@ -188,14 +196,14 @@ class _Relay:
                 put(Prefilled())
                 params = consumer_params(held.lease, None, "", "relay", x.headers.service_class)
                 start_s = x.timeline.elapsed_s
-                with x.state.work_on(node):
-                    async with open_stream(x, node, prompt, min(cap, x.commit.remaining_tokens), params) as chunks:
-                        async for chunk in chunks:
-                            if not held.is_used:
-                                held.used()
-                                x.timeline.add(Stage.KV_RDMA, start_s)
-                                x.state.index.add_resident(node.name, self.plan.hashes)
-                            put(FromRelay(turn, node.name, chunk))
+                stream = open_stream(x, node, prompt, min(cap, x.commit.remaining_tokens), params)
+                async with x.state.work_on(node), stream as chunks:
+                    async for chunk in chunks:
+                        if not held.is_used:
+                            held.used()
+                            x.timeline.add(Stage.KV_RDMA, start_s)
+                            x.state.index.add_resident(node.name, self.plan.hashes)
+                        put(FromRelay(turn, node.name, chunk))
             put(RelayEnded(turn))
         except NodeError as error:
             put(RelayLost(turn, error))
@@ -215,13 +223,21 @@ class _Relay:
             return self.batch_task is None
         if self.transfer_task is None:
             raise error  # nothing is under way yet: plan anew
-        assert self.plan.prefill is not None, "a RELAY plan has a prefill node"  # noqa: S101
-        relay = another_node(self.x, self.plan, Role.RELAY, self.plan.prefill.site)
-        if relay is not None and self.plan.prefill.name not in self.x.excluded and self.relay_starts < MAX_RELAY_STARTS:
+        assert self.plan.relay is not None, "a RELAY plan has a relay"  # noqa: S101
+        relay, prefill = another_node(self.x, self.plan, Role.RELAY, self.plan.relay.site), self._live_prefill()
+        if relay is not None and prefill is not None and self.relay_starts < MAX_RELAY_STARTS:
+            self.plan = replace(self.plan, prefill=prefill)
             self._start_relay(relay)
         elif self.main_error is not None:
             raise self.main_error
         return False
+
+    def _live_prefill(self) -> Node | None:
+        """The plan's prefill node, or another one beside it where that has failed."""
+        assert self.plan.prefill is not None, "a RELAY plan has a prefill node"  # noqa: S101
+        if self.plan.prefill.name not in self.x.excluded:
+            return self.plan.prefill
+        return another_node(self.x, self.plan, Role.PREFILL, self.plan.prefill.site)
 
     def _end_relay_stage(self) -> None:
         if self.decode_start_s is not None:
@@ -270,7 +286,7 @@ class _Relay:
     async def _send_batch(self, tokens: int, prompt: Prompt) -> None:
         assert self.plan.main is not None, "a RELAY plan has a main node"  # noqa: S101
         try:
-            with self.x.state.work_on(self.plan.main):
+            async with self.x.state.work_on(self.plan.main):
                 reply = await self.x.client.extend(self.plan.main, prompt, self.x.request.model, self.x.salt)
         except NodeError as error:
             self.events.put_nowait(MainLost(error))
@@ -290,13 +306,13 @@ class _Relay:
         note_failure(self.x, error)
         self.batch_task, self.main_has_prompt, self.mode = None, False, None
         self.batches = self.caught_up_tokens = self.last_pending_tokens = 0
-        main = another_node(self.x, self.plan, Role.MAIN)
-        if main is None or self.transfer_starts >= MAX_TRANSFER_STARTS or self.plan.prefill is None:
+        main, prefill = another_node(self.x, self.plan, Role.MAIN), self._live_prefill()
+        if main is None or prefill is None or self.transfer_starts >= MAX_TRANSFER_STARTS:
             self.main_error = error
             if not self.relay_runs:
                 raise error
             return
-        self.plan = with_main(self.x, self.plan, main)
+        self.plan = with_nodes(self.x, self.plan, prefill, main)
         self.mark_transfer()
         self.transfer_task = None
         self._start_transfer()
@@ -349,7 +365,7 @@ class _Relay:
 def _knobs(x: Exchange, plan: Plan) -> HandoffKnobs:
     policy = x.config.policy.handoff
     batch_tokens = policy.catch_up_batch_tokens
-    if plan.main is not None and plan.main.engine == "vllm":
+    if plan.main is not None and plan.main.engine == STOCK_ENGINE:
         # A stock engine keeps whole blocks only: a smaller batch would leave it nothing.
         block_tokens = x.config.fleet.block_tokens
         batch_tokens = -(-batch_tokens // block_tokens) * block_tokens

@@ -21,7 +21,7 @@ import msgspec
 from control.domain.topology import Node
 from engine_agents.gateway.sse import DONE, EventParser
 
-_OK = 200
+_OK, _NOT_FOUND = 200, 404
 _T = TypeVar("_T")
 
 
@@ -61,6 +61,8 @@ class Deadlines:
     """Until a whole reply, or a stream's first bytes: it may wait for a slot, for prefill or for a pull."""
     gap_s: float = 30.0
     """Between two chunks of a stream."""
+    look_s: float = 5.0
+    """For a question about health: any event loop that runs answers it."""
 
 
 class Prompt:
@@ -153,9 +155,21 @@ class _ModelList(msgspec.Struct, frozen=True):
     data: tuple[_ModelCard, ...]
 
 
+class _Store(msgspec.Struct, frozen=True):
+    capacity_tokens: int = 0
+
+
+class NodeInfo(msgspec.Struct, frozen=True):
+    """What one of our nodes says of itself; `engine_id` is another one after each start."""
+
+    engine_id: str = ""
+    store: _Store = _Store()
+
+
 _chunk = msgspec.json.Decoder(Chunk)
 _tokenized = msgspec.json.Decoder(Tokenized)
 _models = msgspec.json.Decoder(_ModelList)
+_info = msgspec.json.Decoder(NodeInfo)
 
 
 class NodeClient:
@@ -260,6 +274,32 @@ class NodeClient:
         if not models.data:
             raise NodeRefusedError(node.name, "lists no model")
         return models.data[0].max_model_len
+
+    async def check_health(self, node: Node) -> None:
+        """Raise unless the node says that its work makes progress."""
+        await self._look(node, "/health")
+
+    async def fetch_info(self, node: Node) -> NodeInfo | None:
+        """What one of our nodes says of itself; None from a stock engine, which does not know the question."""
+        data = await self._look(node, "/pdd/v1/node")
+        try:
+            return None if data is None else _info.decode(data)
+        except msgspec.DecodeError as error:
+            raise NodeRefusedError(node.name, f"describes itself in another dialect: {error}") from error
+
+    async def _look(self, node: Node, path: str) -> bytes | None:
+        """Body of a small GET; None for 404."""
+        timeout = aiohttp.ClientTimeout(total=self._deadlines.look_s)
+        try:
+            async with self._session.get(node.url + path, timeout=timeout) as response:
+                data = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise NodeUnreachableError(node.name, f"does not answer {path}: {type(error).__name__}") from error
+        if response.status == _NOT_FOUND:
+            return None
+        if response.status != _OK:
+            raise NodeUnreachableError(node.name, f"{path} says {response.status}", response.status)
+        return data
 
     async def _complete(self, node: Node, body: Mapping[str, Any]) -> Chunk:
         return await self._fetch(node, "/v1/completions", body, _chunk)

@@ -58,7 +58,8 @@ async def _plan_anew(x: Exchange, error: NodeError, fruitless: int) -> Plan:
         raise invalid(error.message)
     note_failure(x, error)
     plan = plan_route(x, x.excluded)
-    if plan.main is None and isinstance(error, NodeBusyError) and not has_output:
+    is_short = plan.main is None or plan.prefill is None
+    if is_short and isinstance(error, NodeBusyError) and not has_output:
         raise unavailable("Every node that could take the request is busy.", "nodes_busy", error.retry_after_s or 1)
     if plan.route.pipeline is Pipeline.NONE:
         await asyncio.sleep(RETRY_PAUSE_S * 2**fruitless)
@@ -97,6 +98,7 @@ async def _run_direct(x: Exchange, plan: Plan) -> None:
         return
     transfer = Transfer(x.state, plan, x.config.fleet.kv_bytes_per_token)
     try:
+        await transfer.may_start()
         async with hold_lease(x, plan.prefill, plan.prompt, is_first=True) as held:
             x.state.index.add_resident(plan.prefill.name, plan.hashes)
             params = consumer_params(

@@ -70,14 +70,14 @@ def another_node(x: Exchange, plan: Plan, role: Role, site: str | None = None) -
     return x.config.node(best.name) if best else None
 
 
-def with_main(x: Exchange, plan: Plan, main: Node) -> Plan:
-    """The same plan with another MD."""
-    if plan.prefill is None or main == plan.main:
+def with_nodes(x: Exchange, plan: Plan, prefill: Node, main: Node) -> Plan:
+    """The same plan with another P or MD, and what that changes in its inputs."""
+    if (prefill, main) == (plan.prefill, plan.main):
         return plan
-    choice = replace(plan.route.nodes, main=main.name)
+    choice = replace(plan.route.nodes, prefill=prefill.name, main=main.name)
     inputs, link = _inputs(x, plan.prompt, plan.hashes, choice)
     route = replace(plan.route, nodes=choice, link=link.name if link else "", inputs=inputs)
-    return replace(plan, route=route, main=main, link=link)
+    return replace(plan, route=route, prefill=prefill, main=main, link=link)
 
 
 def relay_utilization(state: GatewayState, relays: Sequence[Node]) -> float:

@@ -30,8 +30,8 @@ class Response(Protocol):
     def is_started(self) -> bool:
         """Whether the status line has gone out, so that an error cannot be a status any more."""
 
-    async def put(self, flush: Flush) -> None:
-        """Take the next part of the answer."""
+    async def put(self, flush: Flush) -> bool:
+        """Take the next part of the answer; False if the client has not been sent anything of it yet."""
 
     async def finish(self, usage: Usage, explanation: dict[str, Any] | None) -> None:
         """End the answer."""
@@ -87,15 +87,16 @@ class StreamResponse:
         self._with_usage = with_usage
         self.is_started = False
 
-    async def put(self, flush: Flush) -> None:
-        """Send a chunk; one that would say nothing is left out."""
+    async def put(self, flush: Flush) -> bool:
+        """Send a chunk; one that would say nothing is left out, as while a stop string may be beginning."""
         if not flush.text and not flush.finish and not self._with_ids:
-            return
+            return False
         chunk = self._writer.chunk(flush.text, flush.finish, flush.token_ids if self._with_ids else None)
         if not self.is_started:
             await self._start()
             chunk = self._writer.opening() + chunk
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        return True
 
     async def finish(self, usage: Usage, explanation: dict[str, Any] | None) -> None:
         """Send usage, where it was asked for, and the end mark. An explanation travels on a usage chunk."""
@@ -144,11 +145,12 @@ class WholeResponse:
         self._finish_reason: str | None = None
         self.is_started = False
 
-    async def put(self, flush: Flush) -> None:
-        """Keep a part."""
+    async def put(self, flush: Flush) -> bool:
+        """Keep a part; the client of one body has its tokens, as times go, when the gateway has them."""
         self._texts.append(flush.text)
         self._ids.extend(flush.token_ids)
         self._finish_reason = flush.finish
+        return True
 
     async def finish(self, usage: Usage, explanation: dict[str, Any] | None) -> None:
         """Send it all."""

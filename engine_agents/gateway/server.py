@@ -19,6 +19,7 @@ from engine_agents.gateway.node_client import Deadlines, NodeClient
 from engine_agents.gateway.spool import Spool
 from engine_agents.gateway.state import GatewayState
 from engine_agents.gateway.telemetry import Publisher, Stream
+from engine_agents.gateway.watch import NodeWatch
 
 GRACEFUL_SHUTDOWN_S = 3
 BACKLOG = 2048
@@ -109,12 +110,12 @@ async def running_gateway(
     spool = Spool(folder / "spool")
     publisher = Publisher(name, site, stream=stream, spool=spool, vitals=vitals, objectives=objectives)
     gateway = Gateway(name, site, configs, state, client, GatewayMetrics(site), publisher)
-    sending = asyncio.create_task(publisher.run())
+    tasks = [asyncio.create_task(publisher.run()), asyncio.create_task(NodeWatch(client, state, configs).run())]
     try:
         yield gateway
     finally:
         await state.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await client.close()
-        sending.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await sending

@@ -2,9 +2,8 @@
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 from control.domain.prefix import PrefixIndex
@@ -33,21 +32,33 @@ class GatewayState:
         self.token_mismatches = 0
         self.max_model_lens: dict[str, int] = {}
         self.leases: set[str] = set()
+        self.ends_of_transfers: dict[str, asyncio.Event] = {}
         self.prefill_s_per_token = DEFAULT_PREFILL_S_PER_TOKEN
-        self._running: Counter[str] = Counter()
+        self._work: dict[str, set[asyncio.Timeout]] = {}
         self._known_nodes: dict[str, str] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def running(self, node: str) -> int:
         """Generations, prefills and pulls of this gateway on a node."""
-        return self._running[node]
+        return len(self._work.get(node, ()))
 
-    @contextmanager
-    def work_on(self, node: Node) -> Iterator[None]:
-        """Count one piece of work on a node for as long as the context lasts, and learn whether the node lives."""
-        self._running[node.name] += 1
+    @asynccontextmanager
+    async def work_on(self, node: Node) -> AsyncIterator[None]:
+        """Count one piece of work on a node for as long as the context lasts, and learn whether the node lives.
+
+        Raises:
+            NodeUnreachableError: the node was found lost meanwhile, and the work was ended.
+        """
+        scope = asyncio.timeout(None)
+        scopes = self._work.setdefault(node.name, set())
+        scopes.add(scope)
         try:
-            yield
+            async with scope:
+                yield
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            raise NodeUnreachableError(node.name, "makes no progress") from error
         except NodeUnreachableError:
             self.breakers.failed(node.name)
             self.index.drop_node(node.name)
@@ -55,7 +66,15 @@ class GatewayState:
         else:
             self.breakers.succeeded(node.name)
         finally:
-            self._running[node.name] -= 1
+            scopes.discard(scope)
+
+    def lost(self, node: str) -> None:
+        """The node makes no progress: leave it alone, and end what it was working on, which goes on elsewhere."""
+        self.breakers.failed(node)
+        self.index.drop_node(node)
+        for scope in self._work.get(node, ()):
+            if not scope.expired():
+                scope.reschedule(asyncio.get_running_loop().time())
 
     def measured_prefill(self, uncached_tokens: int, seconds: float) -> None:
         """Learn from one prefill how long a token takes, queueing included."""
@@ -92,7 +111,7 @@ class GatewayState:
         """Plain figures for GET /admin/v1/state: all zero when nothing is under way."""
         return {
             "requests_in_flight": self.requests_in_flight,
-            "nodes": {name: self._running[name] for name in self._known_nodes},
+            "nodes": {name: self.running(name) for name in self._known_nodes},
             "leases": len(self.leases),
             "transfers": self.index.transfers,
             "link_transfers": self.links.count,

@@ -17,6 +17,7 @@ from engine_agents.gateway.timeline import Stage
 log = logging.getLogger(__name__)
 
 MAX_TRANSFERS_IN_BACKGROUND = 64
+STOCK_ENGINE = "vllm"
 
 
 class HeldLease:
@@ -38,7 +39,7 @@ async def hold_lease(x: Exchange, node: Node, prompt: Prompt, *, is_first: bool)
     `is_first` tells the prefill proper from the second lease, which hits the prefill node's own cache.
     """
     start_s = x.timeline.elapsed_s
-    with x.state.work_on(node):
+    async with x.state.work_on(node):
         lease = await x.client.prefill(node, prompt, x.request.model, x.salt)
     if is_first:
         x.timeline.add(Stage.PREFILL, start_s)
@@ -72,8 +73,21 @@ class Transfer:
         self.transfer_id = uuid.uuid4().hex
         self._state = state
         self._is_open = True
+        self._waits_for: list[asyncio.Event] = []
+        if plan.main.engine == STOCK_ENGINE:
+            overlapping = state.index.transfers_covering(plan.main.name, plan.hashes)
+            self._waits_for = [state.ends_of_transfers[key] for key in overlapping if key in state.ends_of_transfers]
+        self._end_event = state.ends_of_transfers[self.transfer_id] = asyncio.Event()
         state.index.begin_transfer(plan.main.name, plan.hashes, self.transfer_id)
         state.links.begin(self.transfer_id, plan.link, plan.send_tokens * kv_bytes_per_token)
+
+    async def may_start(self) -> None:
+        """Return when the pull may begin.
+
+        Our nodes never fetch a block twice; a stock engine would, so there an overlapping pull waits for the first.
+        """
+        for event in self._waits_for:
+            await event.wait()
 
     def arrived(self) -> None:
         """MD has all of it."""
@@ -86,6 +100,8 @@ class Transfer:
     def _end(self, settle: Callable[[str], None]) -> None:
         if self._is_open:
             self._is_open = False
+            self._end_event.set()
+            self._state.ends_of_transfers.pop(self.transfer_id, None)
             settle(self.transfer_id)
             self._state.links.end(self.transfer_id)
 
@@ -116,12 +132,13 @@ async def pull_ahead(x: Exchange, plan: Plan, transfer: Transfer) -> None:
     assert plan.prefill is not None, "KV comes from a prefill node"  # noqa: S101
     assert plan.main is not None, "KV goes to a main node"  # noqa: S101
     try:
+        await transfer.may_start()
         async with hold_lease(x, plan.prefill, plan.prompt, is_first=False) as held:
             params = consumer_params(
                 held.lease, plan.link, transfer.transfer_id, plan.route.pipeline.wire, x.headers.service_class
             )
             start_s = x.timeline.elapsed_s
-            with x.state.work_on(plan.main):
+            async with x.state.work_on(plan.main):
                 reply = await x.client.pull(plan.main, plan.prompt, x.request.model, params, x.salt)
             held.used()
         x.facts.pulled(reply.work, x.timeline.elapsed_s - start_s)
