@@ -61,17 +61,17 @@ class WorkloadShape:
     long prompt that nothing has seen before.
     """
 
-    agents: int = 3
-    system_tokens: Span = Span(180, 320)
+    agents: int = 2
+    system_tokens: Span = Span(260, 420)
     opening_tokens: Span = Span(40, 120)
     turns: Span = Span(6, 14)
     cold_share: float = 0.12
-    cold_tokens: Span = Span(250, 600)
+    cold_tokens: Span = Span(250, 500)
     cold_output_tokens: Span = Span(96, 160)
     think_s: Span = Span(1.5, 6.0)
     max_context_tokens: int = 1000
     steps: tuple[StepKind, ...] = (
-        StepKind(0.70, Span(4, 12), Span(8, 28)),
+        StepKind(0.70, Span(4, 12), Span(12, 40)),
         StepKind(0.20, Span(12, 40), Span(32, 80)),
         StepKind(0.10, Span(80, 180), Span(80, 140)),
     )

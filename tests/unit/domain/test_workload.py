@@ -49,6 +49,6 @@ def test_context_grows_from_turn_to_turn_and_stays_in_bounds(index):
 
 def test_scaling_lengthens_prompts_and_leaves_answers_alone():
     shape = SHAPE.scaled(10)
-    assert shape.system_tokens == Span(1800, 3200)
+    assert shape.system_tokens == Span(2600, 4200)
     assert shape.max_context_tokens == 10_000
     assert [step.output_tokens for step in shape.steps] == [step.output_tokens for step in SHAPE.steps]
