@@ -41,6 +41,13 @@ function ceiling(value) {
   return power * (LADDER.find((step) => step * power >= value) ?? 10);
 }
 
+// Whole minutes between ticks, so that no two of them read the same.
+function minutesBetween(view, layout) {
+  const minutes = (view.end_s - view.start_s) / 60;
+  const room = (layout.width - layout.margin.l - layout.margin.r) / 52;
+  return [1, 2, 3, 5, 10, 15].find((step) => minutes / step <= room) ?? 30;
+}
+
 export function pathOf(trace, link) {
   return trace.meta.path.split(".").map((part) => (part === "{link}" ? link : part));
 }
@@ -136,7 +143,7 @@ export class Chart {
     layout.height = this.element.clientHeight;
     if (!layout.width || !layout.height) return;
     layout.xaxis.range = [moment(view.start_s), moment(view.end_s)];
-    layout.xaxis.nticks = layout.width < 420 ? 5 : 8;
+    layout.xaxis.dtick = minutesBetween(view, layout) * 60_000;
     const data = this.id === "heat" ? this.#cells(view, limits) : this.#series(view, layout);
     this.#bound(view, layout, limits);
     const missing = bands(view, (slot) => this.#isMissing(slot), "no data");

@@ -316,12 +316,12 @@ function drawRelay(view) {
   if (!nodes.length) $("relay-nodes").replaceChildren(element("p", { class: "dim" }, "No relay node has reported."));
   const slots = nodes.reduce((sum, node) => sum + (node.slots ?? 0), 0);
   const recent = view.slots.slice(-30).filter(Boolean);
-  const handoffs = recent.reduce((sum, slot) => sum + (slot.handoffs?.one_shot ?? 0) + (slot.handoffs?.catch_up ?? 0), 0);
+  const relayed = recent.reduce((sum, slot) => sum + (slot.pipelines?.relay ?? 0), 0);
   const eager = recent.reduce((sum, slot) => sum + (slot.eager_tokens ?? 0), 0);
   const leased = nodes.reduce((sum, node) => sum + (node.leased_bytes ?? 0), 0);
   pairs($("relay-facts"), [
     ["Ceiling", ...(ceiling ? [`${percent(ceiling, 0)} %`, " ", unit(slots ? `= ${fixed(ceiling * slots, 1)} slots` : "")] : ["–"])],
-    ["Eager per handoff", ...(handoffs ? [fixed(eager / handoffs, 0), " ", unit("tok")] : ["–"])],
+    ["Eager per request", ...(relayed ? [fixed(eager / relayed, 0), " ", unit("tok")] : ["–"])],
     ["KV under lease", ...(() => { const [value, name] = bytes(leased); return [value, " ", unit(name)]; })()],
   ]);
 }

@@ -8,15 +8,19 @@ const NAMES = { direct: "Direct", relay: "Relay", outlier: "Outlier", none: "Non
 
 const bucketOf = (hit) => EDGES.filter((edge) => hit >= edge).length;
 
-// A stage's own name, or the family that its name tells of.
-export function familyOf(name) {
-  if (/queue|admission|tokenize|route/.test(name)) return "queue";
-  if (/wan|main.*(kv|pull)|pull_main|(kv|pull).*main|transfer/.test(name)) return "kv_wan";
-  if (/(kv|pull).*relay|relay.*(kv|pull)|rdma/.test(name)) return "kv_relay";
-  if (/prefill/.test(name)) return "prefill";
-  if (/relay|eager/.test(name)) return "relay";
-  return "main";
-}
+// What each stage of a record is called here, and the colour that it shares with others.
+const STAGES = {
+  tokenize: ["Tokenize", "queue"],
+  queue: ["Queue", "queue"],
+  prefill: ["Prefill", "prefill"],
+  kv_rdma: ["KV to RLD", "kv_relay"],
+  kv_wan: ["KV over WAN", "kv_wan"],
+  relay_decode: ["Relay decode", "relay"],
+  handoff: ["Handoff", "main"],
+  main_decode: ["Main decode", "main"],
+};
+const labelOf = (name) => STAGES[name]?.[0] ?? name.replaceAll("_", " ");
+const familyOf = (name) => STAGES[name]?.[1] ?? "other";
 
 function strip(row) {
   const width = 80;
@@ -32,7 +36,7 @@ function strip(row) {
     if (family === "kv_wan" && row.pipeline !== "direct") continue;
     const x = (from / end) * width;
     svg.append(shape("rect", { x, width: Math.max(0.5, ((until - from) / end) * width - 0.5), height: 8, class: `stage-${family}` }));
-    told.push(`${name.replaceAll("_", " ")} ${seconds(until - from)} s`);
+    told.push(`${labelOf(name)} ${seconds(until - from)} s`);
   }
   svg.setAttribute("aria-label", told.join(", "));
   return svg;
@@ -132,8 +136,7 @@ export function waterfall(row, config) {
       const x = (200 * row.ttft_s) / end;
       svg.append(shape("path", { class: "ttft-flag", d: `M${x} -2V14`, "vector-effect": "non-scaling-stroke" }));
     }
-    const label = name.replaceAll("_", " ").replace(/\b(kv|wan|rld|md)\b/g, (word) => word.toUpperCase());
-    return element("div", { class: "stage" }, element("span", {}, label.charAt(0).toUpperCase() + label.slice(1)), svg, element("span", { class: "number" }, `${seconds(to - from)} s`));
+    return element("div", { class: "stage" }, element("span", {}, labelOf(name)), svg, element("span", { class: "number" }, `${seconds(to - from)} s`));
   });
   const facts = [
     ["Reason", reasonText(row, config.reasons)],

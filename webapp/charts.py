@@ -31,7 +31,6 @@ def _layout(left: int, right: int = 8, top: int = 8, bottom: int = HEIGHT_OF_AXI
         "tickcolor": _token("axis"),
         "linecolor": _token("axis"),
         "tickformat": "%H:%M",
-        "nticks": 8,
         "fixedrange": True,
     }
     return {
@@ -118,7 +117,7 @@ def ttft() -> Figure:
         ],
         "layout": _layout(
             left=44,
-            right=52,
+            right=62,
             yaxis=_y_axis(
                 type="log",
                 rangemode="normal",
