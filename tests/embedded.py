@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,7 +81,7 @@ def up_arguments(data: Path, engine: str, web_port: int, gateway_port: int) -> l
 def running_fleet(
     data: Path,
     engine: str = "emulated",
-    prefix: tuple[str, ...] = (),
+    wrap: Callable[[list[str]], list[str]] = list,
     more: tuple[str, ...] = (),
     until: str = "Ctrl-C",
 ) -> Iterator[Fleet]:
@@ -90,13 +90,13 @@ def running_fleet(
     Args:
         data: its data folder; what `pdd up` prints goes to a file beside it.
         engine: kind of its nodes.
-        prefix: a command that runs `pdd up` as its own child.
+        wrap: makes a command line that runs the given one as a child.
         more: further arguments of `pdd up`.
         until: what `pdd up` prints when the fleet is as far as wanted.
     """
     web_port, gateway_port = free_port(), free_port()
     log_path = data.with_name(f"{data.name}.out")
-    argv = [*prefix, *PDD, *up_arguments(data, engine, web_port, gateway_port), *more]
+    argv = wrap([*PDD, *up_arguments(data, engine, web_port, gateway_port), *more])
     with log_path.open("wb") as log, running_process(argv, log) as process:
         urls = (f"http://127.0.0.1:{web_port}", f"http://127.0.0.1:{gateway_port}")
         fleet = Fleet(process.pid, data, log_path, *urls)

@@ -37,6 +37,7 @@ class FleetOptions:
     web_port: int = 8080
     gateway_port: int = 8000
     demo: bool = True
+    follow_parent: bool = False
 
     @property
     def web_url(self) -> str:

