@@ -22,12 +22,14 @@ class Side(IntEnum):
 class Piece:
     """What an engine sent in one chunk.
 
-    Text that is not empty ends on a character; `finish` is OpenAI's finish reason or None.
+    `finish` is OpenAI's finish reason or None. Text that is not empty ends on a character, and so do the ids, unless
+    `is_whole` denies it: then the last of them may belong to a character whose text is still to come.
     """
 
     token_ids: tuple[int, ...]
     text: str
     finish: str | None = None
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Commit:
         self._ids: list[int] = []
         self._boundary = 0
         self._flushed = 0
+        self._open = ""
         self._held = ""
         self._turn: Turn | None = None
         self._turns = 0
@@ -102,6 +105,7 @@ class Commit:
         if self._owner_is(Side.RELAY):
             self._eager += max(0, self._boundary - self._start())
         del self._ids[self._boundary :]
+        self._open = ""
         self._turns += 1
         self._turn = Turn(self._turns, side, self._boundary)
         return self._turn
@@ -119,11 +123,13 @@ class Commit:
         self._ids.extend(piece.token_ids)
         at_limit = len(self._ids) == self.max_tokens
         is_capped = piece.finish == "length" and not at_limit
-        if is_capped and piece.text.endswith(_INCOMPLETE):
-            return None  # the engine closed half a character at its own cap; the next turn makes it again
-        if piece.text or piece.finish or at_limit:
+        if is_capped and (piece.text.endswith(_INCOMPLETE) or not piece.is_whole):
+            return None  # the engine stopped at its own cap inside a character; the next turn makes it again
+        self._open += piece.text
+        is_end = at_limit or (piece.finish is not None and not is_capped)
+        if is_end or (piece.text and piece.is_whole):
             self._boundary = len(self._ids)
-        self._held += piece.text
+            self._held, self._open = self._held + self._open, ""
         return self._release("length" if at_limit and piece.finish is None else None if is_capped else piece.finish)
 
     def _release(self, finish: str | None) -> Flush:

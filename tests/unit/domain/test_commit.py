@@ -25,10 +25,14 @@ VOCABULARY = {
 
 
 class Model:
-    """A greedy model: the next token depends on the position alone, and it ends with EOS."""
+    """A greedy model: the next token depends on the position alone, and it ends with EOS.
 
-    def __init__(self, script: list[int]) -> None:
+    An engine that stops inside a character either sends what it has of it, or leaves it out as stock vLLM does.
+    """
+
+    def __init__(self, script: list[int], *, sends_halves: bool) -> None:
         self.script = [*script, EOS]
+        self.sends_halves = sends_halves
 
     def stream(self, start: int, limit: int) -> list[Piece]:
         """Pieces from token `start`, as an engine that was given `start` tokens sends them."""
@@ -36,7 +40,8 @@ class Model:
         for made, token in enumerate(self.script[start : start + limit], start=1):
             pending += VOCABULARY[token]
             finish = "stop" if token == EOS else "length" if made == limit else None
-            text = pending.decode("utf-8", errors="replace") if finish or is_complete(pending) else ""
+            is_sent = is_complete(pending) or (finish and self.sends_halves)
+            text = pending.decode("utf-8", errors="replace") if is_sent else ""
             pending = b"" if text else pending
             pieces.append(Piece((token,), text, finish))
         return pieces
@@ -51,6 +56,13 @@ class Model:
             if found >= 0:
                 return ids, text[:found], "stop"
         return ids, text, "stop" if ids[-1] == EOS else "length"
+
+
+def merged(pieces: list[Piece]) -> Piece:
+    """The pieces as one chunk of an engine whose server fell behind: the text may end before the ids do."""
+    ids = tuple(token for piece in pieces for token in piece.token_ids)
+    text = "".join(piece.text for piece in pieces)
+    return Piece(ids, text, pieces[-1].finish, is_whole=bool(pieces[-1].text))
 
 
 def is_complete(data: bytes) -> bool:
@@ -71,11 +83,18 @@ class CommitMachine(RuleBasedStateMachine):
 
     turns = Bundle("turns")
 
-    @initialize(script=SCRIPTS, max_tokens=st.integers(1, 30), stop=st.sampled_from([(), ("STOP",), ("TO", "b S")]))
-    def start(self, script: list[int], max_tokens: int, stop: tuple[str, ...]) -> None:
-        self.model = Model(script)
+    @initialize(
+        script=SCRIPTS,
+        max_tokens=st.integers(1, 30),
+        stop=st.sampled_from([(), ("STOP",), ("TO", "b S")]),
+        sends_halves=st.booleans(),
+    )
+    def start(self, script: list[int], max_tokens: int, stop: tuple[str, ...], sends_halves: bool) -> None:
+        self.model = Model(script, sends_halves=sends_halves)
         self.expected = self.model.answer(max_tokens, stop)
+        self.unstopped_ids, _, _ = self.model.answer(max_tokens, ())
         self.commit = Commit(max_tokens, stop)
+        self.has_merged = False
         self.ids: list[int] = []
         self.text = ""
         self.finish: str | None = None
@@ -97,6 +116,15 @@ class CommitMachine(RuleBasedStateMachine):
     def the_owner_sends(self, count: int) -> None:
         self.send(*self.owner, count)
 
+    @precondition(lambda self: self.owner is not None and self.owner[1])
+    @rule(count=st.integers(2, 5))
+    def the_owner_sends_several_in_one(self, count: int) -> None:
+        turn, pieces = self.owner
+        piece = merged(pieces[:count])
+        del pieces[:count]
+        self.has_merged = True
+        self.take(self.commit.accept(turn, piece))
+
     @rule(source=turns, count=st.integers(1, 4))
     def a_late_engine_sends(self, source, count: int) -> None:
         self.send(*source, count)
@@ -117,12 +145,11 @@ class CommitMachine(RuleBasedStateMachine):
     def what_the_client_has_is_the_start_of_the_one_true_answer(self) -> None:
         if not hasattr(self, "commit"):
             return
-        ids, text, finish = self.expected
-        assert self.ids == ids[: len(self.ids)]
-        assert text.startswith(self.text)
+        assert self.ids == self.unstopped_ids[: len(self.ids)]
+        assert self.expected[1].startswith(self.text)
         assert 0 <= self.commit.eager_tokens <= self.commit.output_tokens
         if self.finish is not None:
-            assert (self.ids, self.text, self.finish) == (ids, text, finish)
+            self.assert_is_expected()
 
     def teardown(self) -> None:
         """Whatever happened, a main node finishes the answer."""
@@ -133,7 +160,14 @@ class CommitMachine(RuleBasedStateMachine):
             for piece in self.model.stream(turn.start, self.commit.remaining_tokens):
                 self.take(self.commit.accept(turn, piece))
         assert self.commit.is_done
-        assert (self.ids, self.text, self.finish) == self.expected
+        self.assert_is_expected()
+
+    def assert_is_expected(self) -> None:
+        """A stop string found inside a chunk of several tokens leaves the ids of that chunk."""
+        ids, text, finish = self.expected
+        assert (self.text, self.finish) == (text, finish)
+        assert self.ids[: len(ids)] == ids
+        assert len(self.ids) == len(ids) or self.has_merged
 
 
 CommitMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=25, deadline=None)
@@ -197,3 +231,28 @@ def test_a_stop_string_that_comes_letter_by_letter_is_held_back(stop: str) -> No
     shown = "".join(flush.text for flush in flushes if flush)
     assert shown == ("a ST" + stop)[: ("a ST" + stop).index(stop)]
     assert commit.finish == "stop"
+
+
+def test_text_of_an_unfinished_chunk_waits_and_is_made_again_after_a_cut() -> None:
+    commit = Commit(10)
+    relay = commit.open(Side.RELAY)
+    assert commit.accept(relay, Piece((1,), "a")) == Flush((1,), "a")
+    assert commit.accept(relay, Piece((2, 6), " b", is_whole=False)) == Flush((), "")
+    main = commit.open(Side.MAIN)
+    assert main.start == 1
+    assert commit.accept(main, Piece((2,), " b")) == Flush((2,), " b")
+
+
+def test_text_of_an_unfinished_chunk_goes_out_with_the_rest_of_its_character() -> None:
+    commit = Commit(10)
+    relay = commit.open(Side.RELAY)
+    commit.accept(relay, Piece((2, 6), " b", is_whole=False))
+    assert commit.accept(relay, Piece((7,), "\N{PARTY POPPER}")) == Flush((2, 6, 7), " b\N{PARTY POPPER}")
+
+
+def test_a_cap_inside_a_character_moves_no_cut_when_the_engine_leaves_the_half_out() -> None:
+    commit = Commit(10)
+    relay = commit.open(Side.RELAY)
+    commit.accept(relay, Piece((1,), "a"))
+    commit.accept(relay, Piece((6,), "", "length"))
+    assert commit.open(Side.MAIN).start == 1
