@@ -170,6 +170,18 @@ class Rig:
                 pass
         return answer
 
+    async def relayed(self, prompt: Sequence[int], eager: int, **fields: Any) -> Answered:
+        """A streamed answer whose KV is held up until the client has `eager` tokens of it."""
+        self.link.reshape({"paused": True})
+        async with self.open_stream(prompt, **fields) as (answer, events):
+            async for _ in events:
+                if len(answer.token_ids) >= eager:
+                    break
+            self.link.reshape({"paused": False})
+            async for _ in events:
+                pass
+        return answer
+
     async def alone(self, prompt: Sequence[int], **fields: Any) -> tuple[list[int], str, str]:
         """Ids, text and finish reason of one node that shares nothing with the fleet."""
         reply = (await self.nodes["alone"].complete(prompt, **fields))["choices"][0]

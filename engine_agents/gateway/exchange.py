@@ -7,6 +7,7 @@ from typing import Protocol
 from control.domain.commit import Commit, EngineOverrunError, Flush, Piece, Turn
 from control.domain.outcome import Outcome
 from control.domain.routing import Route
+from control.domain.topology import Link
 from control.telemetry.records import RequestRecord
 from engine_agents.gateway.config import RunningConfig
 from engine_agents.gateway.node_client import (
@@ -62,12 +63,6 @@ class Facts:
     resumes: int = 0
     first_route: Route | None = None
 
-    def pulled(self, work: WorkDone, seconds: float) -> None:
-        """Note what a transfer moved; the engine's own time counts where it gives one."""
-        self.transfer_s = work.pull_s if work.pull_s is not None else seconds
-        self.pulled_tokens = work.pulled_tokens
-        self.pulled_bytes = work.pulled_bytes
-
 
 @dataclass(slots=True)
 class Exchange:
@@ -92,6 +87,14 @@ class Exchange:
         """What block hashes of this request are salted with; empty for none."""
         tenant = self.tenant if self.config.policy.cache.tenant_salt else ""
         return f"{tenant}/{self.request.cache_salt}" if tenant else self.request.cache_salt
+
+    def note_transfer(self, link: Link | None, pipeline: str, work: WorkDone, seconds: float) -> None:
+        """Note what a transfer moved; the engine's own time counts where it gives one."""
+        facts = self.facts
+        facts.transfer_s = work.pull_s if work.pull_s is not None else seconds
+        facts.pulled_tokens, facts.pulled_bytes = work.pulled_tokens, work.pulled_bytes
+        if link is not None:
+            self.state.on_transfer(link.name, pipeline, facts.transfer_s, facts.pulled_bytes or 0)
 
     def current_prompt(self) -> Prompt:
         """The prompt and the answer so far: what any decoder can go on from."""

@@ -81,13 +81,15 @@ class GatewayMetrics:
         self._output.labels(Role.RELAY.value).inc(record.eager_tokens)
         self._output.labels(Role.MAIN.value).inc(record.output_tokens - record.eager_tokens)
         self._resumes.labels(site).inc(record.resumes)
-        if record.link and record.transfer_s is not None:
-            self._transfer.labels(record.link, pipeline).observe(record.transfer_s)
-            self._transfer_bytes.labels(record.link, pipeline).inc(record.pulled_bytes or 0)
         if record.handoff_mode:
             self._handoffs.labels(record.handoff_mode, "resumed" if record.resumes else "completed").inc()
         if record.handoff_mode and record.handoff_stall_s is not None:
             self._handoff.labels(record.handoff_mode).observe(record.handoff_stall_s)
+
+    def count_transfer(self, link: str, pipeline: str, seconds: float, size_bytes: int) -> None:
+        """Add one transfer that arrived, also after its request had ended."""
+        self._transfer.labels(link, pipeline).observe(seconds)
+        self._transfer_bytes.labels(link, pipeline).inc(size_bytes)
 
     def count_unread(self) -> None:
         """Add a request that was refused before it could be read."""

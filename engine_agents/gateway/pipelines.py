@@ -116,7 +116,7 @@ async def _run_direct(x: Exchange, plan: Plan) -> None:
 
             work = await decode_to_end(x, turn, main, plan.prompt, kv_params=params, on_first=on_first)
             x.timeline.add(Stage.MAIN_DECODE, first_s)
-            x.facts.pulled(work, first_s - start_s)
+            x.note_transfer(plan.link, plan.route.pipeline.wire, work, first_s - start_s)
     finally:
         transfer.dropped()
 

@@ -94,7 +94,8 @@ async def running_gateway(
         OSError: the data folder cannot be used.
     """
     folder = data_dir / "gateway"
-    state = GatewayState()
+    metrics = GatewayMetrics(site)
+    state = GatewayState(on_transfer=metrics.count_transfer)
     configs = ConfigStore(folder / "config.json")
     configs.load()
     if configs.running is not None:
@@ -109,7 +110,7 @@ async def running_gateway(
 
     spool = Spool(folder / "spool")
     publisher = Publisher(name, site, stream=stream, spool=spool, vitals=vitals, objectives=objectives)
-    gateway = Gateway(name, site, configs, state, client, GatewayMetrics(site), publisher)
+    gateway = Gateway(name, site, configs, state, client, metrics, publisher)
     tasks = [asyncio.create_task(publisher.run()), asyncio.create_task(NodeWatch(client, state, configs).run())]
     try:
         yield gateway

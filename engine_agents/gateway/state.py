@@ -18,11 +18,22 @@ DEFAULT_PREFILL_S_PER_TOKEN = 0.0
 PREFILL_SMOOTHING = 0.2
 
 
+TransferListener = Callable[[str, str, float, int], None]
+"""Told of each transfer that arrived: link, pipeline, seconds, bytes."""
+
+
+def _ignore_transfer(_link: str, _pipeline: str, _seconds: float, _size_bytes: int) -> None:
+    """Where nobody counts."""
+
+
 class GatewayState:
     """Live state of one gateway. One event loop owns it, so nothing is locked."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, now: Callable[[], float] = time.monotonic, on_transfer: TransferListener = _ignore_transfer
+    ) -> None:
         self.now = now
+        self.on_transfer = on_transfer
         self.index = PrefixIndex(INDEX_CAPACITY_BLOCKS)
         self.links = LinkLoad(now)
         self.breakers = Breakers(now)

@@ -141,7 +141,7 @@ async def pull_ahead(x: Exchange, plan: Plan, transfer: Transfer) -> None:
             async with x.state.work_on(plan.main):
                 reply = await x.client.pull(plan.main, plan.prompt, x.request.model, params, x.salt)
             held.used()
-        x.facts.pulled(reply.work, x.timeline.elapsed_s - start_s)
+        x.note_transfer(plan.link, plan.route.pipeline.wire, reply.work, x.timeline.elapsed_s - start_s)
         x.timeline.add(Stage.KV_WAN if plan.link else Stage.KV_RDMA, start_s)
         transfer.arrived()
     finally:

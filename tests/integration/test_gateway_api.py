@@ -86,25 +86,25 @@ async def test_the_openai_client_sees_a_refusal_as_its_own_exception(rig, client
         await client.chat.completions.create(model="another", messages=MESSAGES)
 
 
-@pytest.mark.parametrize(
-    ("fields", "status", "code"),
-    [
-        ({"prompt": []}, 400, "empty_prompt"),
-        ({"prompt": ""}, 400, "empty_prompt"),
-        ({"prompt": prompt_of(500)}, 400, "context_length_exceeded"),
-        ({"prompt": "a " * 600}, 400, "context_length_exceeded"),
-        ({"max_tokens": 300}, 400, "context_length_exceeded"),
-        ({"n": 2}, 400, "unsupported_parameter"),
-        ({"model": "other"}, 404, "model_not_found"),
-    ],
+REFUSALS = (
+    ({"prompt": []}, 400, "empty_prompt"),
+    ({"prompt": ""}, 400, "empty_prompt"),
+    ({"prompt": prompt_of(500)}, 400, "context_length_exceeded"),
+    ({"prompt": "a " * 600}, 400, "context_length_exceeded"),
+    ({"max_tokens": 300}, 400, "context_length_exceeded"),
+    ({"n": 2}, 400, "unsupported_parameter"),
+    ({"model": "other"}, 404, "model_not_found"),
 )
-@pytest.mark.parametrize("is_stream", [False, True])
-async def test_refuses_with_a_status_before_any_engine_work(tmp_path, fields, status, code, is_stream):
+
+
+async def test_refuses_with_a_status_before_any_engine_work(tmp_path):
     async with gateway_rig(tmp_path, max_model_len=400) as rig:
         await rig.configure(DIRECT_ALWAYS)
-        answer = await rig.complete(**{"prompt": prompt_of(200), "stream": is_stream, **fields})
-        assert (answer.status, answer.error["code"]) == (status, code)
-        assert set(answer.error) == {"message", "type", "param", "code"}
+        for fields, status, code in REFUSALS:
+            for is_stream in (False, True):
+                answer = await rig.complete(**{"prompt": prompt_of(200), "stream": is_stream, **fields})
+                assert (answer.status, answer.error["code"]) == (status, code)
+                assert set(answer.error) == {"message", "type", "param", "code"}
         assert all(client.node.counters.requests == 0 for client in rig.nodes.values())
 
 
@@ -214,7 +214,7 @@ async def test_a_draining_node_gets_nothing_new(rig):
 
 async def test_metrics_have_the_names_that_boards_use(rig):
     await rig.configure(ONE_SHOT)
-    await rig.complete(prompt_of(200), max_tokens=30)
+    await rig.relayed(prompt_of(200), 20, max_tokens=200)
     text = (await rig.http.get(f"{rig.url}/metrics")).text
     assert 'pdd_requests_total{outcome="completed",pipeline="relay",site="ams"} 1.0' in text
     assert 'pdd_policy_revision_info{revision="1",site="ams"} 1.0' in text
