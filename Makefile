@@ -6,7 +6,7 @@ ARGS ?=
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-full test-faults lint format bench python runtime dev browser
+.PHONY: help up test test-full test-faults lint format bench bench-ttft bench-handoff python runtime dev browser
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,8 +33,17 @@ format: dev ## Format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: dev ## Measure; results are printed, nothing is asserted
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+# Those that take minutes have a target of their own.
+QUICK_BENCHES := $(filter-out bench_ttft bench_handoff, $(basename $(notdir $(wildcard benchmarks/bench_*.py))))
+
+bench: dev ## Measure what takes seconds; results are printed, nothing is asserted
+	@for name in $(QUICK_BENCHES); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done
+
+bench-ttft: dev ## Measure TTFT: same-site PD, plain cross-site PD, PDD (18 minutes, two quiet cores; ARGS="--seed 2")
+	@$(BIN)/python -m benchmarks.bench_ttft $(ARGS)
+
+bench-handoff: dev ## Measure a handoff of 100 tokens by ids and by KV over a shaky link (4 minutes)
+	@$(BIN)/python -m benchmarks.bench_handoff $(ARGS)
 
 python:
 	@test -n "$(PYTHON)" || { echo "setup: no Python 3.11 or later found (name one: make PYTHON=/path/to/python3.12)"; exit 1; }
