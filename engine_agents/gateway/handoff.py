@@ -91,21 +91,24 @@ async def run_relay(x: Exchange, plan: Plan) -> None:
     Raises:
         NodeError: it cannot go on here; what was committed stays, and a new plan can go on from it.
     """
+    assert plan.relay is not None, "a RELAY plan has a relay"  # noqa: S101
+    assert plan.main is not None, "a RELAY plan has a main node"  # noqa: S101
     relay = _Relay(x, plan)
     relay.mark_transfer()
-    turn = None
-    try:
-        turn = await relay.run_until_cut()
-    except BaseException:
-        relay.drop_transfer()
-        raise
-    finally:
-        await relay.stop()
-    if turn is None:
-        x.facts.handoff_mode = ""  # one may have been under way
-        relay.leave_transfer()
-    else:
-        await relay.continue_on_main(turn)
+    with x.state.assigned(plan.main):
+        try:
+            with x.state.assigned(plan.relay):
+                turn = await relay.run_until_cut()
+        except BaseException:
+            relay.drop_transfer()
+            raise
+        finally:
+            await relay.stop()
+        if turn is None:
+            x.facts.handoff_mode = ""  # one may have been under way
+            relay.leave_transfer()
+        else:
+            await relay.continue_on_main(turn)
 
 
 class _Relay:

@@ -5,6 +5,7 @@ import asyncio
 from control.domain.commit import Side
 from control.domain.prefix import block_hashes
 from control.domain.routing import Pipeline, Reason
+from control.domain.topology import Node
 from engine_agents.gateway.decoding import decode_to_end
 from engine_agents.gateway.errors import RefusalError, failed_upstream, invalid, unavailable
 from engine_agents.gateway.exchange import Exchange, note_failure
@@ -71,11 +72,15 @@ async def _plan_anew(x: Exchange, error: NodeError, fruitless: int) -> Plan:
 async def _run(x: Exchange, plan: Plan) -> None:
     match plan.route.pipeline:
         case Pipeline.DIRECT:
-            await _run_direct(x, plan)
+            assert plan.main is not None, "a DIRECT plan has a main node"  # noqa: S101
+            with x.state.assigned(plan.main):
+                await _run_direct(x, plan, plan.main)
         case Pipeline.RELAY:
             await run_relay(x, plan)
         case Pipeline.OUTLIER:
-            await _run_outlier(x, plan)
+            assert plan.relay is not None, "an OUTLIER plan has a relay"  # noqa: S101
+            with x.state.assigned(plan.relay):
+                await _run_outlier(x, plan, plan.relay)
         case Pipeline.NONE:
             raise _shed(plan)
 
@@ -85,11 +90,9 @@ def _shed(plan: Plan) -> RefusalError:
     return unavailable(_SHED.get(reason, "The request cannot be served now."), reason.wire, retry_after_s=2)
 
 
-async def _run_direct(x: Exchange, plan: Plan) -> None:
+async def _run_direct(x: Exchange, plan: Plan, main: Node) -> None:
     """P prefills, MD pulls what it lacks and decodes to the end."""
-    main = plan.main
     turn = x.commit.open(Side.MAIN)
-    assert main is not None, "a DIRECT plan has a main node"  # noqa: S101
     assert turn is not None, "an unfinished answer can be continued"  # noqa: S101
     x.facts.main_node = main.name
     if plan.prefill is None:
@@ -121,13 +124,11 @@ async def _run_direct(x: Exchange, plan: Plan) -> None:
         transfer.dropped()
 
 
-async def _run_outlier(x: Exchange, plan: Plan) -> None:
+async def _run_outlier(x: Exchange, plan: Plan, relay: Node) -> None:
     """P prefills, RLD decodes to the end; nothing crosses the WAN."""
     turn = x.commit.open(Side.RELAY)
     assert plan.prefill is not None, "an OUTLIER plan has a prefill node"  # noqa: S101
-    assert plan.relay is not None, "an OUTLIER plan has a relay"  # noqa: S101
     assert turn is not None, "an unfinished answer can be continued"  # noqa: S101
-    relay = plan.relay
     x.facts.relay_node = relay.name
     async with hold_lease(x, plan.prefill, plan.prompt, is_first=True) as held:
         x.state.index.add_resident(plan.prefill.name, plan.hashes)

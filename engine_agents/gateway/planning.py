@@ -104,7 +104,7 @@ def _views(
             and (not trust_breakers or state.breakers.allows(node.name))
         )
         matched_tokens = (match.resident_blocks + match.in_flight_blocks) * block_tokens
-        views.append(NodeView(node.name, node.site, is_eligible, state.running(node.name), node.slots, matched_tokens))
+        views.append(NodeView(node.name, node.site, is_eligible, state.load(node.name), node.slots, matched_tokens))
     return views
 
 

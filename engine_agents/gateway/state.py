@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from control.domain.prefix import PrefixIndex
@@ -45,6 +46,7 @@ class GatewayState:
         self.leases: set[str] = set()
         self.ends_of_transfers: dict[str, asyncio.Event] = {}
         self.prefill_s_per_token = DEFAULT_PREFILL_S_PER_TOKEN
+        self._assigned: Counter[str] = Counter()
         self._work: dict[str, set[asyncio.Timeout]] = {}
         self._known_nodes: dict[str, str] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -52,6 +54,19 @@ class GatewayState:
     def running(self, node: str) -> int:
         """Generations, prefills and pulls of this gateway on a node."""
         return len(self._work.get(node, ()))
+
+    def load(self, node: str) -> int:
+        """Requests that a node works on or will soon: those in prefill count for the nodes they were planned to use."""
+        return max(self.running(node), self._assigned[node])
+
+    @contextmanager
+    def assigned(self, node: Node) -> Iterator[None]:
+        """Count a request for a node from its plan on, so that equal requests do not all choose the same one."""
+        self._assigned[node.name] += 1
+        try:
+            yield
+        finally:
+            self._assigned[node.name] -= 1
 
     @asynccontextmanager
     async def work_on(self, node: Node) -> AsyncIterator[None]:
@@ -122,7 +137,7 @@ class GatewayState:
         """Plain figures for GET /admin/v1/state: all zero when nothing is under way."""
         return {
             "requests_in_flight": self.requests_in_flight,
-            "nodes": {name: self.running(name) for name in self._known_nodes},
+            "nodes": {name: self.load(name) for name in self._known_nodes},
             "leases": len(self.leases),
             "transfers": self.index.transfers,
             "link_transfers": self.links.count,

@@ -1,0 +1,90 @@
+"""The rows of the decision table as requests meet them; the table itself has its own tests."""
+
+import asyncio
+
+import pytest
+
+from engine_agents.gateway import transfers
+from tests.fleet import prompt_of
+from tests.gateways import DIRECT_ALWAYS, ONE_SHOT, gateway_rig
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    async with gateway_rig(tmp_path) as rig:
+        yield rig
+
+
+def why(answer):
+    return answer.explained["pipeline"], answer.explained["reason"]
+
+
+async def test_an_outlier_ends_on_the_relay_and_sends_nothing(rig):
+    await rig.configure({**ONE_SHOT, "outlier.min_uncached_tokens": 200, "outlier.max_output_tokens": 50})
+    prompt = prompt_of(300)
+    answer = await rig.complete(prompt, max_tokens=50)
+    assert why(answer) == ("outlier", "outlier_short_output")
+    assert (answer.token_ids, answer.text, answer.finish_reason) == await rig.alone(prompt, max_tokens=50)
+    assert answer.explained["eager_tokens"] == 50
+    assert rig.link.bytes_total == 0
+    assert await rig.settled() == {}
+
+
+async def test_a_parameter_that_no_cut_survives_goes_direct(rig):
+    await rig.configure(ONE_SHOT)
+    answer = await rig.complete(prompt_of(300), max_tokens=5, temperature=0.5, seed=3)
+    assert why(answer) == ("direct", "parameter")
+
+
+async def test_a_known_prefix_goes_direct(rig):
+    await rig.configure({**ONE_SHOT, "routing.direct_hit_rate": 0.9})
+    prompt = prompt_of(640)
+    await rig.complete(prompt, max_tokens=5)
+    await rig.settled()
+    assert why(await rig.complete([*prompt, 97], max_tokens=5)) == ("direct", "hit_rate_high")
+
+
+async def test_a_full_relay_pool_sends_to_main_decode_while_the_objective_holds(rig):
+    crowded = {**ONE_SHOT, "routing.relay_load_ceiling": 0.1}
+    await rig.configure(crowded)
+    rig.link.reshape({"paused": True})
+    async with rig.open_stream(prompt_of(300), max_tokens=5000) as (_, events):
+        await anext(events)
+        waiting = asyncio.create_task(rig.complete(prompt_of(300, 1), max_tokens=5))
+        await rig.until(lambda: rig.gateway.state.index.transfers == 2)
+        rig.link.reshape({"paused": False})
+        assert why(await waiting) == ("direct", "relay_at_ceiling")
+    assert await rig.settled() == {}
+
+
+async def test_a_full_relay_pool_sheds_what_would_miss_its_objective(rig):
+    hasty = {"classes.default.ttft_p90_s": 0.001, "classes.default.ttft_p99_s": 0.001}
+    await rig.configure({**ONE_SHOT, **hasty, "routing.relay_load_ceiling": 0.1})
+    rig.link.reshape({"paused": True})
+    async with rig.open_stream(prompt_of(300), max_tokens=5000) as (_, events):
+        await anext(events)
+        refused = await rig.complete(prompt_of(300, 1), max_tokens=5)
+    assert (refused.status, refused.error["code"]) == (503, "relay_at_ceiling_slo_missed")
+    assert int(refused.headers["retry-after"]) >= 1
+    await rig.until(lambda: len(rig.records) == 2)
+    shed = next(record for record in rig.records if record.status == 503)
+    assert (shed.outcome, shed.reason) == ("shed", "relay_at_ceiling_slo_missed")
+
+
+async def test_transfers_in_the_background_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(transfers, "MAX_TRANSFERS_IN_BACKGROUND", 2)
+    async with gateway_rig(tmp_path) as rig:
+        await rig.configure({**ONE_SHOT, "routing.relay_load_ceiling": 1.0})
+        rig.link.reshape({"paused": True})
+        for seed in range(4):
+            await rig.complete(prompt_of(200, seed), max_tokens=5)
+        await rig.until(lambda: rig.gateway.state.index.transfers == 2)
+        assert (await rig.state())["transfers_in_background"] == 2
+        rig.link.reshape({"paused": False})
+        assert await rig.settled() == {}
+
+
+async def test_equal_requests_spread_over_the_pool(rig):
+    await rig.configure({**DIRECT_ALWAYS, "routing.affinity_weight": 0.0})
+    answers = await asyncio.gather(*(rig.complete(prompt_of(64, seed), max_tokens=40) for seed in range(6)))
+    assert {answer.explained["main_node"] for answer in answers} == {"fra-md-01", "fra-md-02"}
