@@ -88,7 +88,7 @@ function vertical(t_s, dash, token = "var(--text-3)") {
   };
 }
 
-function bands(view, isMissing, text) {
+function bands(view, isMissing, text, least) {
   const missing = view.slots.map((slot, index) => (view.times[index] >= view.begun_s && isMissing(slot) ? 1 : null));
   const shapes = [];
   const annotations = [];
@@ -102,7 +102,7 @@ function bands(view, isMissing, text) {
         line: { width: 0 }, fillcolor: colour("var(--inset)"), layer: "below",
       });
     }
-    if ((to - from) / (view.end_s - view.start_s) > 0.045) {
+    if ((to - from) / (view.end_s - view.start_s) > least) {
       annotations.push({
         xref: "x", x: moment((from + to) / 2), yref: "paper", y: 0.5, text: text.replace(" ", "<br>"),
         showarrow: false, font: { size: 10.5, color: colour("var(--text-3)") },
@@ -146,9 +146,10 @@ export class Chart {
     layout.xaxis.dtick = minutesBetween(view, layout) * 60_000;
     const data = this.id === "heat" ? this.#cells(view, limits) : this.#series(view, layout);
     this.#bound(view, layout, limits);
-    const missing = bands(view, (slot) => this.#isMissing(slot), "no data");
+    const least = 36 / (layout.width - layout.margin.l - layout.margin.r);
+    const missing = bands(view, (slot) => this.#isMissing(slot), "no data", least);
     const quiet = ["ttft", "pipelines"].includes(this.id)
-      ? bands(view, (slot) => slot !== null && slot.requests === 0, "no traffic")
+      ? bands(view, (slot) => slot !== null && slot.requests === 0, "no traffic", least)
       : { shapes: [], annotations: [] };
     layout.shapes = [...missing.shapes, ...(layout.shapes ?? []).filter((s) => s.visible !== false), ...this.#marks(view)];
     layout.annotations = [...(layout.annotations ?? []), ...missing.annotations, ...quiet.annotations];
@@ -177,6 +178,8 @@ export class Chart {
         data.push({ ...trace, x, y });
         continue;
       }
+      // A layer of nothing but zeros would lay its line over the one below.
+      if (this.tops.length > 1 && !y.some((value) => value > 0)) continue;
       runs(y).forEach((run, index) => {
         const piece = { ...trace, stackgroup: `run${index}`, x: run.map((i) => x[i]), y: run.map((i) => y[i]) };
         if (run.length === 1) piece.mode = "lines+markers";
@@ -188,8 +191,10 @@ export class Chart {
   }
 
   #cells(view, limits) {
-    // Two slots make a column: a single one holds too few requests for a share to mean anything.
-    const width = 2;
+    // At least two slots make a column: one holds too few requests for a share to mean anything, or too few pixels.
+    const plot = this.element.clientWidth;
+    const width = [2, 3, 6].find((slots) => (plot * slots) / view.times.length >= 5) ?? 9;
+    this.cell_s = width * view.slot_s;
     const columns = [];
     for (let i = 0; i < view.times.length; i++) {
       const group = Math.floor(view.times[i] / (view.slot_s * width));
@@ -219,6 +224,7 @@ export class Chart {
       }
     });
     const [cells, squares] = this.traces.map((trace) => resolved(structuredClone(trace)));
+    if ((plot * width) / view.times.length < 8) Object.assign(squares.marker, { size: 4, line: { width: 0 } });
     return [
       { ...cells, x, y: [6, 5, 4, 3, 2, 1, 0], z, zmin: 0, zmax: Math.sqrt(top) },
       { ...squares, x: over.map(([t]) => t), y: over.map(([, row]) => row) },

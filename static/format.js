@@ -3,10 +3,15 @@ const group = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 export const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 
+// Making a formatter costs more than a hundred uses of it.
+const formatters = new Map();
+
 export function fixed(value, digits) {
-  return isNumber(value)
-    ? value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })
-    : "–";
+  if (!isNumber(value)) return "–";
+  if (!formatters.has(digits)) {
+    formatters.set(digits, new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+  }
+  return formatters.get(digits).format(value);
 }
 
 export const count = (value) => (isNumber(value) ? group.format(value) : "–");
@@ -49,6 +54,15 @@ export function element(tag, attributes = {}, ...children) {
   }
   node.append(...children.filter((child) => child !== null && child !== undefined));
   return node;
+}
+
+// Reading a width between writes makes the browser lay the page out again, so it is read once per window size.
+let widths = new WeakMap();
+addEventListener("resize", () => (widths = new WeakMap()));
+
+export function widthOf(node) {
+  if (!widths.get(node)) widths.set(node, node.clientWidth);
+  return widths.get(node);
 }
 
 const SVG = "http://www.w3.org/2000/svg";

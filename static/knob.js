@@ -1,5 +1,5 @@
 // The knob's two faces, slider and number, the changed state, and why Apply is locked. The server checks it all again.
-import { element, isNumber, shape } from "./format.js";
+import { element, isNumber, shape, widthOf } from "./format.js";
 
 const RUG_HEIGHT = 36;
 const DOT = 5;
@@ -27,6 +27,7 @@ function place(steps, value) {
 const onTrack = (fraction) => THUMB + (1 - 2 * THUMB) * fraction;
 
 let lastRows = [];
+let drawn = "";
 
 // The transfers predicted for the last requests on the slider's own scale: what a new threshold would part differently.
 export function drawRug(rows) {
@@ -38,7 +39,10 @@ export function drawRug(rows) {
   const live = Number(form.dataset.live);
   const value = Number(form.querySelector("input[name=value]").value);
   const known = rows.filter((row) => isNumber(row.predicted_transfer_s));
-  const width = holder.clientWidth;
+  const width = widthOf(holder);
+  const key = [width, live, value, known[0]?.id, known.length].join();
+  if (key === drawn && holder.firstChild) return;
+  drawn = key;
   const svg = shape("svg", { width, height: RUG_HEIGHT });
   svg.append(shape("path", { d: `M0 ${RUG_HEIGHT - 0.5}H${width}`, class: "rug-base" }));
   const changed = form.classList.contains("is-changed");

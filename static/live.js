@@ -142,7 +142,7 @@ function drawState() {
     const mine = sources.filter((one) => one.kind === kind);
     const oldest = mine.length && mine.every((one) => one.stale) ? Math.max(...mine.map((one) => one.age_s)) : null;
     panel.dataset.state = isCold || oldest !== null ? "stale" : "";
-    panel.querySelector(".panel-age").textContent = isCold ? `${age(old ?? 0)} old` : oldest !== null ? `${age(oldest)} old` : "";
+    panel.querySelector(".panel-age").textContent = isCold ? (old === null ? "" : `${age(old)} old`) : oldest !== null ? `${age(oldest)} old` : "";
   }
   for (const tile of document.querySelectorAll(".tile")) tile.classList.toggle("is-stale", isCold);
   for (const control of document.querySelectorAll("#panel-knobs fieldset, .demo fieldset")) control.disabled = now === "lost";
@@ -161,7 +161,7 @@ function drawNotice(now, old) {
     notice.replaceChildren(element("span", {}, element("b", {}, title), ` ${text}`), ...(button ? [button] : []));
   };
   const stale = (store.tick?.sources ?? []).filter((one) => one.stale);
-  if (now === "lost") say("bad", "Disconnected.", `${failure || "The server does not answer."} The figures below are not live; controls are locked until it is back.`, retry);
+  if (now === "lost") say("bad", "Disconnected.", `${failure || "The server does not answer."} ${store.tick ? "The figures below are not live; controls" : "Controls"} are locked until it is back.`, retry);
   else if (now === "stale") say("warn", "Stale.", `No figure has arrived since ${clock(Date.now() / 1000 - old, true)} UTC: the telemetry consumer is silent, while this page is connected.`);
   else if (now === "empty") say("", "No data yet.", "The telemetry consumer has not sent a first figure. The page fills by itself as soon as it does.");
   else if (stale.length) say("warn", "A source is silent.", stale.map((one) => `${one.name} for ${age(one.age_s)}`).join(", "));
@@ -271,6 +271,7 @@ function drawGutter(view) {
 function drawScale() {
   const heat = charts.find((chart) => chart.id === "heat");
   if (heat?.scale) document.querySelector("[data-part=scale-high]").textContent = heat.cells === "share" ? `${fixed(heat.scale, 0)} %` : count(heat.scale);
+  if (heat?.cell_s) document.querySelector("#panel-heat .unit").textContent = `${heat.cells === "share" ? "%" : "requests"} per ${heat.cell_s} s`;
   document.querySelector("[data-part=scale-low]").textContent = heat?.cells === "count" ? "0" : "0 %";
 }
 

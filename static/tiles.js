@@ -1,5 +1,5 @@
 // The key figures: text and SVG, once a second, each with its change since the policy last changed.
-import { bytes, element, fixed, isNumber, megabits, percent, rate, seconds, shape, tokens, unit } from "./format.js";
+import { bytes, element, fixed, isNumber, megabits, percent, rate, seconds, shape, tokens, unit, widthOf } from "./format.js";
 
 const SETTLE_SLOTS = 3;
 const COMPARED_SLOTS = 18;
@@ -48,7 +48,7 @@ function changeText(change, show, lessIsBetter) {
 }
 
 function spark(holder, view, values, top) {
-  const width = Math.max(40, holder.clientWidth - 4);
+  const width = Math.max(40, widthOf(holder) - 4);
   const height = 20;
   const present = values.filter((value) => value !== null);
   if (present.length < 2) return holder.replaceChildren();
