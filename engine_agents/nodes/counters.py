@@ -21,6 +21,7 @@ class NodeCounters:
     served_bytes: int = 0
     pulls: int = 0
     failed_pulls: int = 0
+    resumed_pulls: int = 0
 
     def to_document(self) -> dict[str, int]:
         """Plain JSON data."""

@@ -2,18 +2,25 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import xxhash
 
 Payload = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The KV of one block of a prompt. `hash` names the tokens and all before them; a tail holds fewer tokens."""
+    """The KV of one block of a prompt. `hash` names the tokens and all before them; a tail holds fewer tokens.
+
+    `checksum` is the payload's xxh3_64. A store computes it where there is none yet, and a block that is passed on
+    keeps the one it came with, so that damage in a node's memory is found too.
+    """
 
     hash: bytes
     token_count: int
     payload: Payload
+    checksum: int | None = field(default=None, compare=False)
 
     @property
     def size_bytes(self) -> int:
@@ -89,6 +96,8 @@ class BlockStore:
         if not self._make_room(block.token_count):
             self.counters.refused_blocks += 1
             return False
+        if block.checksum is None:
+            block = replace(block, checksum=xxhash.xxh3_64_intdigest(block.payload))
         self._blocks[block.hash] = block
         self.resident_tokens += block.token_count
         self.resident_bytes += block.size_bytes

@@ -51,7 +51,10 @@ class RelayAnswer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RelayRoute:
-    """The WAN relay to go through, and what it is told about this transfer."""
+    """The WAN relay to go through, and what it is told about this transfer.
+
+    `streams` is how many connections the transfer may use; the relay caps each one and counts them as one transfer.
+    """
 
     host: str
     port: int
@@ -59,6 +62,7 @@ class RelayRoute:
     transfer_id: str
     pipeline: str = "direct"
     service_class: str = "default"
+    streams: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +132,10 @@ class KvConnection:
     """A session over one lease. `close` aborts it at once; everything else raises KvError subclasses."""
 
     def __init__(
-        self, source: PullSource, *, fingerprint: str, stall_s: float, on_bytes: Callable[[int], None]
+        self, source: PullSource, *, reader: str = "", fingerprint: str, stall_s: float, on_bytes: Callable[[int], None]
     ) -> None:
         self._source = source
+        self._reader = reader
         self._fingerprint = fingerprint
         self._stall_s = stall_s
         self._receiver = _Receiver(preamble=source.via is not None, on_bytes=on_bytes)
@@ -168,7 +173,7 @@ class KvConnection:
         Raises:
             FingerprintMismatchError, LeaseUnknownError, LeaseBusyError, BlockGoneError: the server refused.
         """
-        self._write(encode_request(self._fingerprint, self._source.lease_id, hashes))
+        self._write(encode_request(self._fingerprint, self._source.lease_id, hashes, self._reader))
         reply = await self._next()
         if not isinstance(reply, PullReply):
             raise BadFrameError("expected a reply")

@@ -1,5 +1,6 @@
 """Received bytes of the KV wire to events, whatever pieces the bytes arrive in."""
 
+import numpy as np
 import xxhash
 
 from engine_agents.nodes.kv_blocks import Block, Payload
@@ -14,13 +15,15 @@ from engine_agents.nodes.kv_wire import (
 )
 
 STAGING_BYTES = 1 << 16
+READ_BYTES = 1 << 18  # what is read at once is still in the processor's cache when its checksum is taken
 MAX_PREAMBLE_BYTES = 4096
 
 
 class Decoder:
     """Turns received bytes into events. The transport writes into `buffer()`, then calls `advance(count)`.
 
-    Small frames go through a staging buffer; a long payload is received directly into the block it becomes.
+    Small frames go through a staging buffer; a long payload is received directly into the block it becomes, and
+    each piece is added to the checksum as it comes.
     """
 
     def __init__(self, *, preamble: bool = False) -> None:
@@ -29,7 +32,8 @@ class Decoder:
         self._start = 0
         self._end = 0
         self._header: BlockHeader | None = None
-        self._payload = bytearray()
+        self._payload = memoryview(b"")
+        self._checksum = xxhash.xxh3_64()
         self._filled = 0
         self._preamble = preamble
 
@@ -41,7 +45,7 @@ class Decoder:
     def buffer(self) -> memoryview:
         """Where the next received bytes belong; never empty."""
         if self._is_direct():
-            return memoryview(self._payload)[self._filled :]
+            return self._payload[self._filled : self._filled + READ_BYTES]
         if self._start:
             held = self._staging[self._start : self._end]
             self._staging[: len(held)] = held
@@ -56,7 +60,7 @@ class Decoder:
             ChecksumMismatchError: a payload was damaged on its way.
         """
         if self._is_direct():
-            self._filled += count
+            self._fill(count)
         else:
             self._end += count
         events: list[Event] = []
@@ -87,7 +91,9 @@ class Decoder:
             if event is None or not isinstance(event, BlockHeader):
                 return event
             self._header = event
-            self._payload = bytearray(event.payload_bytes)
+            # Not a bytearray: filling it with zeros would take longer than receiving into it.
+            self._payload = np.empty(event.payload_bytes, np.uint8).data
+            self._checksum.reset()
             self._filled = 0
         return self._next_payload(self._header)
 
@@ -115,15 +121,21 @@ class Decoder:
 
     def _next_payload(self, header: BlockHeader) -> Block | None:
         count = min(self._end - self._start, header.payload_bytes - self._filled)
-        self._payload[self._filled : self._filled + count] = self._staging[self._start : self._start + count]
-        self._filled += count
-        self._start += count
+        if count:
+            staged = memoryview(self._staging)[self._start : self._start + count]
+            self._payload[self._filled : self._filled + count] = staged
+            self._start += count
+            self._fill(count)
         if self._filled < header.payload_bytes:
             return None
-        payload, self._payload, self._header = self._payload, bytearray(), None
-        if xxhash.xxh3_64_intdigest(payload) != header.checksum:
+        payload, self._payload, self._header = self._payload, memoryview(b""), None
+        if self._checksum.intdigest() != header.checksum:
             raise ChecksumMismatchError(f"block {header.hash.hex()} was damaged on its way")
-        return Block(header.hash, header.token_count, memoryview(payload).toreadonly())
+        return Block(header.hash, header.token_count, payload.toreadonly(), header.checksum)
+
+    def _fill(self, count: int) -> None:
+        self._checksum.update(self._payload[self._filled : self._filled + count])
+        self._filled += count
 
     def _make_room(self, frame_bytes: int) -> None:
         """Give a frame larger than the staging buffer a buffer of its size."""

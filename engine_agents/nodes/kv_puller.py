@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from engine_agents.nodes.counters import NodeCounters
 from engine_agents.nodes.kv_blocks import Block, BlockStore
-from engine_agents.nodes.kv_connection import KvConnection, PullSource
+from engine_agents.nodes.kv_connection import PullSource
 from engine_agents.nodes.kv_errors import BadFrameError, KvError, StoreFullError
 from engine_agents.nodes.kv_prefix import Cut
+from engine_agents.nodes.kv_transfer import KvTransfer
 from engine_agents.nodes.progress import Progress
 
 KEEPALIVE_EVERY_S = 10.0
@@ -70,8 +71,10 @@ class KvPuller:
     async def pull(self, holder: str, cuts: Sequence[Cut], source: PullSource) -> PullReport:
         """Have all blocks resident and pinned for the holder, then give the lease back.
 
-        Cancelling it closes its connection at once; whoever waits for its blocks takes over. Pins taken so far stay
+        Cancelling it closes its connections at once; whoever waits for its blocks takes over. Pins taken so far stay
         with the holder in every case.
+
+        A transfer that breaks goes on with the blocks that have not landed yet.
 
         Raises:
             KvError: the pull failed; the subclass says how.
@@ -83,20 +86,18 @@ class KvPuller:
             return PullReport()
         self.running += 1
         self._counters.pulls += 1
-        connection = KvConnection(
-            source, fingerprint=self._fingerprint, stall_s=self._stall_s, on_bytes=self._count_bytes
-        )
+        transfer = self._transfer(source)
         try:
-            await connection.open()
-            await self._fill(holder, cuts, connection, tally)
+            await self._fill(holder, cuts, transfer, tally)
             with contextlib.suppress(KvError):
-                await connection.release()
+                await transfer.release()
         except KvError:
             self._counters.failed_pulls += 1
             raise
         finally:
             self.running -= 1
-            connection.close()
+            self._counters.resumed_pulls += transfer.resumes
+            transfer.close()
         self._store.touch([cut.hash for cut in cuts])
         self._counters.pulled_tokens += tally.pulled_tokens
         return PullReport(tally.pulled_tokens, tally.pulled_bytes, tally.waited_tokens, time.monotonic() - started_s)
@@ -107,29 +108,28 @@ class KvPuller:
             task.cancel()
         await asyncio.gather(*self._releases, return_exceptions=True)
 
-    async def _fill(self, holder: str, cuts: Sequence[Cut], connection: KvConnection, tally: _Tally) -> None:
+    def _transfer(self, source: PullSource) -> KvTransfer:
+        return KvTransfer(source, fingerprint=self._fingerprint, stall_s=self._stall_s, on_bytes=self._count_bytes)
+
+    async def _fill(self, holder: str, cuts: Sequence[Cut], transfer: KvTransfer, tally: _Tally) -> None:
         """Fetch what nobody fetches, wait for the rest, and look again: a failed flight's blocks are free then."""
         sizes = {cut.hash: cut.token_count for cut in cuts}
         is_attached = False
         while missing := self._store.pin(holder, sizes):
             free = [block_hash for block_hash in missing if block_hash not in self._flights]
             if free or not is_attached:
-                await self._fetch(holder, {block_hash: sizes[block_hash] for block_hash in free}, connection, tally)
+                await self._fetch(holder, {block_hash: sizes[block_hash] for block_hash in free}, transfer, tally)
                 is_attached = True
             else:
-                await self._wait(holder, missing, connection)
+                await self._wait(holder, missing, transfer)
                 tally.waited_tokens += sum(sizes[block_hash] for block_hash in missing if block_hash in self._store)
 
-    async def _fetch(self, holder: str, wanted: dict[bytes, int], connection: KvConnection, tally: _Tally) -> None:
+    async def _fetch(self, holder: str, wanted: dict[bytes, int], transfer: KvTransfer, tally: _Tally) -> None:
         loop = asyncio.get_running_loop()
         for block_hash in wanted:
             self._flights[block_hash] = _Flight(loop.create_future(), {holder})
         try:
-            await connection.request(list(wanted))
-            while (block := await connection.next_block()) is not None:
-                self._land(block, wanted, tally)
-            if any(block_hash in self._flights for block_hash in wanted):
-                raise BadFrameError("the server ended before it had sent every block")
+            await transfer.fetch(list(wanted), lambda block: self._land(block, wanted, tally))
         finally:
             for block_hash in wanted:
                 flight = self._flights.pop(block_hash, None)
@@ -149,7 +149,7 @@ class KvPuller:
         del self._flights[block.hash]
         flight.landed.set_result(None)
 
-    async def _wait(self, holder: str, missing: Sequence[bytes], connection: KvConnection) -> None:
+    async def _wait(self, holder: str, missing: Sequence[bytes], transfer: KvTransfer) -> None:
         """Until all flights of the missing blocks have ended, well or badly; the own lease is kept meanwhile."""
         flights = [self._flights[block_hash] for block_hash in missing]
         for flight in flights:
@@ -159,7 +159,7 @@ class KvPuller:
             while pending:
                 _, pending = await asyncio.wait(pending, timeout=KEEPALIVE_EVERY_S)
                 if pending:
-                    connection.keep_alive()
+                    transfer.keep_alive()
         finally:
             for flight in flights:
                 flight.holders.discard(holder)
@@ -175,13 +175,13 @@ class KvPuller:
         task.add_done_callback(self._releases.discard)
 
     async def _release(self, source: PullSource) -> None:
-        connection = KvConnection(
-            source, fingerprint=self._fingerprint, stall_s=self._stall_s, on_bytes=self._count_bytes
-        )
+        transfer = self._transfer(source)
         try:
             with contextlib.suppress(KvError):  # the lease expires by itself
-                await connection.open()
-                await connection.request([])
-                await connection.release()
+                await transfer.fetch([], self._refuse)
+                await transfer.release()
         finally:
-            connection.close()
+            transfer.close()
+
+    def _refuse(self, block: Block) -> None:
+        raise BadFrameError(f"the server sent a block of {block.token_count} tokens, nothing was asked for")

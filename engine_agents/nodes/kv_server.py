@@ -116,7 +116,7 @@ class KvServer:
             if not isinstance(first, PullRequest):
                 raise BadFrameError("a session starts with a request")
             self._check(first)
-            async with self._attached(first.lease_id) as lease:
+            async with self._attached(first) as lease:
                 await self._answer(first, lease, writer)
                 async for event in events:
                     if isinstance(event, Release):
@@ -133,12 +133,12 @@ class KvServer:
             await events.aclose()
 
     @asynccontextmanager
-    async def _attached(self, lease_id: str) -> AsyncIterator[Lease]:
-        lease = self._leases.attach(lease_id)
+    async def _attached(self, request: PullRequest) -> AsyncIterator[Lease]:
+        lease = self._leases.attach(request.lease_id, request.reader)
         try:
             yield lease
         finally:
-            self._leases.detach(lease.id)
+            self._leases.detach(lease)
 
     def _check(self, request: PullRequest) -> None:
         if request.fingerprint != self._fingerprint:

@@ -1,7 +1,8 @@
 """The KV wire's frames as bytes and back; pure, so that any chunking of any exchange can be tested.
 
-A connection is one session over one lease. Puller: REQUEST (attach, and the blocks wanted; may be none), later more
-REQUESTs or KEEPALIVEs, at last RELEASE. Server per REQUEST: REPLY, then BLOCKs and END where the status is OK.
+A connection is one session over one lease; a puller that names itself may hold several. Puller: REQUEST (attach, and
+the blocks wanted; may be none), later more REQUESTs or KEEPALIVEs, at last RELEASE. Server per REQUEST: REPLY, then
+BLOCKs and END where the status is OK.
 
 Every frame starts with magic, version, kind and body length, little endian. Bodies of REQUEST and REPLY are msgpack;
 a BLOCK's body is its fixed header, and the payload follows, so that it can be read straight into its final place.
@@ -52,11 +53,15 @@ class ReplyStatus(IntEnum):
 
 
 class PullRequest(msgspec.Struct, frozen=True, array_like=True):
-    """What a puller asks for; `hashes` is the wanted block hashes, one after the other."""
+    """What a puller asks for; `hashes` is the wanted block hashes, one after the other.
+
+    `reader` is the same on all connections of one puller; without it a lease has one connection.
+    """
 
     fingerprint: str
     lease_id: str
     hashes: bytes
+    reader: str = ""
 
     def wanted(self) -> list[bytes]:
         """The wanted block hashes.
@@ -119,9 +124,10 @@ Frame = PullRequest | PullReply | BlockHeader | EndOfBlocks | Keepalive | Releas
 Event = PreambleLine | PullRequest | PullReply | Block | EndOfBlocks | Keepalive | Release
 
 
-def encode_request(fingerprint: str, lease_id: str, hashes: list[bytes]) -> bytes:
+def encode_request(fingerprint: str, lease_id: str, hashes: list[bytes], reader: str = "") -> bytes:
     """A REQUEST frame."""
-    return _frame(FrameKind.REQUEST, msgspec.msgpack.encode(PullRequest(fingerprint, lease_id, b"".join(hashes))))
+    request = PullRequest(fingerprint, lease_id, b"".join(hashes), reader)
+    return _frame(FrameKind.REQUEST, msgspec.msgpack.encode(request))
 
 
 def encode_reply(reply: PullReply) -> bytes:
@@ -131,7 +137,7 @@ def encode_reply(reply: PullReply) -> bytes:
 
 def encode_block_header(block: Block) -> bytes:
     """A BLOCK frame up to its payload, which the caller sends next, as it is."""
-    checksum = xxhash.xxh3_64_intdigest(block.payload)
+    checksum = xxhash.xxh3_64_intdigest(block.payload) if block.checksum is None else block.checksum
     return _frame(FrameKind.BLOCK, _BLOCK.pack(block.hash, block.token_count, block.size_bytes, checksum))
 
 

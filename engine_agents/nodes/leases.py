@@ -13,14 +13,23 @@ DEFAULT_LEASE_TTL_S = 30.0
 
 @dataclass(slots=True)
 class Lease:
-    """One consumer's right to read a prompt's blocks; while a reader is attached it does not expire."""
+    """One consumer's right to read a prompt's blocks; while a reader is attached it does not expire.
+
+    A reader may read over several connections at once, if it names itself.
+    """
 
     id: str
     hashes: tuple[bytes, ...]
     token_count: int
     granted_at_s: float
     expires_at_s: float
-    attached: bool = False
+    reader: str = ""
+    connections: int = 0
+
+    @property
+    def attached(self) -> bool:
+        """Whether somebody reads it."""
+        return self.connections > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +76,27 @@ class LeaseTable:
         self._leases[lease.id] = lease
         return lease
 
-    def attach(self, lease_id: str) -> Lease:
-        """Make the caller the lease's only reader.
+    def attach(self, lease_id: str, reader: str = "") -> Lease:
+        """Let one connection of the lease's only reader in; a reader without a name has one connection.
 
         Raises:
             LeaseUnknownError: it has expired, was released, or never existed.
-            LeaseBusyError: it has a reader.
+            LeaseBusyError: it has another reader.
         """
         self.expire()
         lease = self._leases.get(lease_id)
         if lease is None:
             raise LeaseUnknownError(f"no lease {lease_id}")
-        if lease.attached:
+        if lease.attached and not (reader and reader == lease.reader):
             raise LeaseBusyError(f"{lease_id} is being read")
-        lease.attached = True
+        lease.reader = reader
+        lease.connections += 1
         return lease
 
-    def detach(self, lease_id: str) -> None:
-        """The reader has gone without releasing: leave a full term for another attempt."""
-        lease = self._leases.get(lease_id)
-        if lease is not None:
-            lease.attached = False
+    def detach(self, lease: Lease) -> None:
+        """A connection has gone without releasing: the last one leaves a full term for another attempt."""
+        lease.connections -= 1
+        if not lease.attached:
             lease.expires_at_s = self._clock() + self._ttl_s
 
     def release(self, lease_id: str) -> bool:

@@ -54,6 +54,7 @@ class NodeCollector(Collector):
             ("pdd_node_requests", "Requests received.", counters.requests),
             ("pdd_node_pulls", "Pulls begun.", counters.pulls),
             ("pdd_node_failed_pulls", "Pulls that failed.", counters.failed_pulls),
+            ("pdd_node_resumed_pulls", "Times a pull went on after it was broken.", counters.resumed_pulls),
             ("pdd_node_pulled_bytes", "Bytes received by pulls.", counters.pulled_bytes),
             ("pdd_node_served_bytes", "Bytes of KV served to other nodes.", counters.served_bytes),
             ("pdd_node_expired_leases", "Leases that expired unread.", node.leases.expired_total),

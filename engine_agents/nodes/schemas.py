@@ -6,6 +6,7 @@ import msgspec
 
 from engine_agents.nodes.errors import RequestError
 from engine_agents.nodes.kv_connection import PullSource, RelayRoute
+from engine_agents.nodes.kv_transfer import MAX_STREAMS
 
 MAX_TOKEN_ID = 2**31 - 1
 MAX_BODY_BYTES = 64 << 20
@@ -35,7 +36,7 @@ _Unserved = msgspec.defstruct("_Unserved", [(name, Any, None) for name in _NEUTR
 
 
 class Via(msgspec.Struct, frozen=True):
-    """The WAN relay that a pull goes through."""
+    """The WAN relay that a pull goes through, over up to `streams` connections."""
 
     host: str
     port: int
@@ -43,6 +44,7 @@ class Via(msgspec.Struct, frozen=True):
     transfer_id: str
     pipeline: str = "direct"
     service_class: str = "default"
+    streams: int = 1
 
 
 class KvTransferParams(msgspec.Struct, frozen=True):
@@ -156,7 +158,9 @@ def pull_source(params: KvTransferParams, prompt_tokens: int) -> PullSource:
     via = params.via
     route = None
     if via is not None:
-        route = RelayRoute(via.host, via.port, via.link, via.transfer_id, via.pipeline, via.service_class)
+        if not 1 <= via.streams <= MAX_STREAMS:
+            raise RequestError(f"streams must be from 1 to {MAX_STREAMS}", param="kv_transfer_params")
+        route = RelayRoute(via.host, via.port, via.link, via.transfer_id, via.pipeline, via.service_class, via.streams)
     return PullSource(params.remote_host, params.remote_port, params.remote_request_id, route)
 
 

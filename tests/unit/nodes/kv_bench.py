@@ -87,7 +87,10 @@ def cuts_of(tokens: int, seed: int = 0) -> list[Cut]:
 
 @dataclass
 class Relay:
-    """Stands where the WAN relay does. `opened` let bytes towards the puller pass; `damage` changes them."""
+    """Stands where the WAN relay does. `opened` let bytes towards the puller pass; `damage` changes them.
+
+    `cut_after` has, for each connection to come, after how many bytes it ends; connections beyond it are not cut.
+    """
 
     opened: asyncio.Event
     port: int = 0
@@ -96,10 +99,12 @@ class Relay:
     damage: bool = False
     closed: int = 0
     passed_bytes: int = 0
+    passed_by_connection: list[int] = field(default_factory=list)
+    cut_after: list[int] = field(default_factory=list)
     tasks: set[asyncio.Task] = field(default_factory=set)
 
-    def via(self, source: PullSource, transfer_id: str = "t-1") -> PullSource:
-        route = RelayRoute("127.0.0.1", self.port, "ams-fra", transfer_id, "relay")
+    def via(self, source: PullSource, transfer_id: str = "t-1", streams: int = 1) -> PullSource:
+        route = RelayRoute("127.0.0.1", self.port, "ams-fra", transfer_id, "relay", streams=streams)
         return PullSource(source.host, source.port, source.lease_id, route)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -124,14 +129,22 @@ class Relay:
             writer.transport.abort()
 
     async def _downstream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        index = len(self.passed_by_connection)
+        self.passed_by_connection.append(0)
+        left = self.cut_after[index] if index < len(self.cut_after) else 1 << 60
         with contextlib.suppress(OSError):
-            while data := await reader.read(4096):
+            while left and (data := await reader.read(min(4096, left))):
                 await self.opened.wait()
+                left -= len(data)
                 if self.damage and self.passed_bytes > 0:
                     data = bytes([data[0] ^ 1]) + data[1:]
                 self.passed_bytes += len(data)
+                self.passed_by_connection[index] += len(data)
                 writer.write(data)
                 await writer.drain()
+            if not left:
+                writer.close()
+                await writer.wait_closed()
 
     async def _upstream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -257,8 +257,8 @@ async def test_the_server_drops_a_session_that_says_nothing():
     async with source(idle_s=0.2) as near:
         cuts = cuts_of(64)
         lease = near.lease(cuts)
-        near.leases.attach(lease.lease_id)
-        near.leases.detach(lease.lease_id)
+        attached = near.leases.attach(lease.lease_id)
+        near.leases.detach(attached)
         reader, writer = await asyncio.open_connection("127.0.0.1", near.port)
         await until(lambda: near.server.sessions == 1)
         async with asyncio.timeout(10):

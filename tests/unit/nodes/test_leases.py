@@ -55,7 +55,7 @@ def test_a_lease_that_is_read_does_not_expire_and_then_has_a_full_term(leases, c
     clock.now_s += 1000
     assert leases.expire() == 0
     assert leases.remaining_s(lease) is None
-    leases.detach(lease.id)
+    leases.detach(lease)
     assert leases.remaining_s(lease) == 30.0
     clock.now_s += 30
     assert leases.expire() == 1
@@ -66,8 +66,23 @@ def test_only_one_reader_at_a_time(leases):
     leases.attach(lease.id)
     with pytest.raises(LeaseBusyError):
         leases.attach(lease.id)
-    leases.detach(lease.id)
+    leases.detach(lease)
     leases.attach(lease.id)
+
+
+def test_a_reader_that_names_itself_reads_over_several_connections(leases, clock):
+    lease = leases.grant(HASHES, 128)
+    leases.attach(lease.id, "one")
+    leases.attach(lease.id, "one")
+    for other in ("two", ""):
+        with pytest.raises(LeaseBusyError):
+            leases.attach(lease.id, other)
+    leases.detach(lease)
+    clock.now_s += 60
+    assert leases.expire() == 0
+    leases.detach(lease)
+    assert leases.remaining_s(lease) == 30.0
+    leases.attach(lease.id, "two")
 
 
 def test_an_expired_lease_cannot_be_read_even_before_the_sweep(leases, clock):
