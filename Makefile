@@ -6,7 +6,7 @@ ARGS ?=
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-full test-faults lint format bench bench-ttft bench-handoff python runtime dev browser
+.PHONY: help up test test-full test-faults lint format bench bench-ttft bench-handoff bench-gateway python runtime dev browser
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,7 +34,7 @@ format: dev ## Format the code
 	@$(BIN)/ruff format .
 
 # Those that take minutes have a target of their own.
-QUICK_BENCHES := $(filter-out bench_ttft bench_handoff, $(basename $(notdir $(wildcard benchmarks/bench_*.py))))
+QUICK_BENCHES := $(filter-out bench_ttft bench_handoff bench_gateway, $(basename $(notdir $(wildcard benchmarks/bench_*.py))))
 
 bench: dev ## Measure what takes seconds; results are printed, nothing is asserted
 	@for name in $(QUICK_BENCHES); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done
@@ -44,6 +44,9 @@ bench-ttft: dev ## Measure TTFT: same-site PD, plain cross-site PD, PDD (18 minu
 
 bench-handoff: dev ## Measure a handoff of 100 tokens by ids and by KV over a shaky link (4 minutes)
 	@$(BIN)/python -m benchmarks.bench_handoff $(ARGS)
+
+bench-gateway: dev ## Measure what the gateway adds to a request: latency and CPU (5 minutes)
+	@$(BIN)/python -m benchmarks.bench_gateway $(ARGS)
 
 python:
 	@test -n "$(PYTHON)" || { echo "setup: no Python 3.11 or later found (name one: make PYTHON=/path/to/python3.12)"; exit 1; }
