@@ -158,6 +158,12 @@ export class Chart {
     this.isDrawn = true;
   }
 
+  // The page's own ground goes with it: text of a dark page cannot be read on a white one.
+  picture() {
+    const { data, layout } = this.element;
+    return { data, layout: { ...layout, paper_bgcolor: colour("var(--panel)") } };
+  }
+
   #isMissing(slot) {
     if (slot === null) return true;
     if (this.id === "wan") return at(slot, ["links", this.link]) === null;

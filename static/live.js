@@ -450,7 +450,7 @@ async function savePng(panel) {
   for (const chart of panelCharts(panel)) {
     if (!chart.isDrawn) continue;
     const { clientWidth: width, clientHeight: height } = chart.element;
-    save(`${panel.dataset.panel}.png`, await window.Plotly.toImage(chart.element, { format: "png", width, height, scale: 2 }));
+    save(`${panel.dataset.panel}.png`, await window.Plotly.toImage(chart.picture(), { format: "png", width, height, scale: 2 }));
   }
 }
 

@@ -2,7 +2,7 @@
 import { age, count, element, fixed, isNumber, milliseconds, percent, seconds, shape, unit } from "./format.js";
 
 const EDGES = [0.9, 0.93, 0.95, 0.97, 0.98, 0.99];
-const SHOWN = 12;
+const SHOWN = 13;
 const BEFORE_FIRST_TOKEN = ["queue", "prefill", "kv_relay", "kv_wan"];
 const NAMES = { direct: "Direct", relay: "Relay", outlier: "Outlier", none: "None" };
 

@@ -17,6 +17,7 @@ from control.services.plane import ControlPlane
 from control.settings import Settings
 from webapp.assets import Assets
 from webapp.feed import READ_BLOCK_MS, LiveFeed
+from webapp.metrics import metrics_router
 from webapp.pages import demo, knob, live, reference, session
 from webapp.render import Pages
 from webapp.security import SecurityHeaders
@@ -46,7 +47,15 @@ def create_app(settings: Settings, plane: ControlPlane | None = None, static: Pa
     app.state.feed = feed
     app.state.pages = Pages(assets)
     include_api(app, plane or open_plane(settings), _page_error)
-    for router in (session.router, live.router, knob.router, demo.router, reference.router, assets.router()):
+    for router in (
+        session.router,
+        live.router,
+        knob.router,
+        demo.router,
+        reference.router,
+        metrics_router(feed),
+        assets.router(),
+    ):
         app.include_router(router)
 
     @app.get("/health", include_in_schema=False)

@@ -45,6 +45,7 @@ class LiveFeed:
         self._queues: set[asyncio.Queue[bytes | None]] = set()
         self._last_id = "0-0"
         self._is_closed = False
+        self.ticks_total = 0
 
     @property
     def subscribers(self) -> int:
@@ -160,6 +161,7 @@ class LiveFeed:
         tick["fleet"] = asdict(fleet_state(tick, list(self._slots.values())[:-1]))
         event = b"event: tick\nid: " + event_id.encode() + b"\ndata: " + _dumps(tick) + b"\n\n"
         self._last_id = event_id
+        self.ticks_total += 1
         self._ring.append((_parse_id(event_id) or (0, 0), event))
         return event
 

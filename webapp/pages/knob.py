@@ -30,7 +30,7 @@ router = APIRouter(prefix="/live/knob", include_in_schema=False)
 
 THRESHOLD: Final = "routing.relay_when_transfer_exceeds_s"
 CEILING: Final = "routing.relay_load_ceiling"
-SHOWN_CHANGES: Final = 4
+SHOWN_CHANGES: Final = 3
 OFFER_REVERT_S: Final = 900
 
 PagesDep = Annotated[Pages, Depends(get_pages)]

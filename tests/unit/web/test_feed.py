@@ -2,11 +2,14 @@ import asyncio
 import contextlib
 import json
 
+import httpx
 import pytest
+from fastapi import FastAPI
 from redis.asyncio import Redis
 
 from control.telemetry.records import LIVE_SNAPSHOT_KEY, LIVE_STREAM, TICK_FIELD
 from webapp.feed import HELLO, QUEUE_TICKS, RESET, FeedUnreachableError, LiveFeed
+from webapp.metrics import metrics_router
 
 NOW_S = 1_000_000.0
 
@@ -101,6 +104,21 @@ async def test_a_browser_that_reads_too_slowly_gets_one_order_to_start_again(red
             last = await add_tick(redis, number)
         await until_read(feed, last)
         assert await anext(stream) == RESET
+
+
+async def test_browsers_and_ticks_are_counted(redis):
+    first = await add_tick(redis, 1)
+    async with reading(redis) as feed:
+        await until_read(feed, first)
+        stream = feed.stream(first)
+        await anext(stream)
+        app = FastAPI()
+        app.include_router(metrics_router(feed))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            for _ in range(2):
+                page = (await client.get("/metrics")).text
+        assert "pdd_live_subscribers 1.0" in page
+        assert "pdd_live_ticks_total 1.0" in page
 
 
 async def test_streams_end_when_the_feed_closes(redis):
