@@ -44,14 +44,15 @@ class SmallFleet:
         return self.snapshot.nodes_of(role)[0]
 
     @property
-    def _authorization(self) -> dict[str, str]:
+    def authorization(self) -> dict[str, str]:
+        """The header that the admin APIs of gateway, relay and nodes want."""
         return {"Authorization": f"Bearer {self.site_secret}"}
 
     async def configure(self, http: aiohttp.ClientSession, policy: Mapping[str, Any]) -> None:
         """Give the gateway the fleet and a policy document."""
         config = {"revision": 1, "policy": policy, "fleet": self.snapshot.to_document()}
         url = f"{self.gateway_url}/admin/v1/config"
-        async with http.put(url, json=config, headers=self._authorization) as response:
+        async with http.put(url, json=config, headers=self.authorization) as response:
             response.raise_for_status()
 
     async def fetch_link(self, http: aiohttp.ClientSession) -> dict[str, Any]:
@@ -64,7 +65,7 @@ class SmallFleet:
     async def change_link(self, http: aiohttp.ClientSession, **fields: float) -> None:
         """Change the link's shape while it carries transfers."""
         url = f"{self.snapshot.links[0].admin_url}/links/{LINK}"
-        async with http.put(url, json=fields, headers=self._authorization) as response:
+        async with http.put(url, json=fields, headers=self.authorization) as response:
             response.raise_for_status()
 
     async def fetch_quiet_link(self, http: aiohttp.ClientSession) -> dict[str, Any]:
