@@ -60,7 +60,8 @@ async def test_waiting_records_travel_together_under_one_key(publisher, stream):
 
 async def test_a_batch_says_what_was_promised(stream, spool):
     promised = ServiceClass(ttft_p90_s=1.0, ttft_p99_s=2.0, tpot_p90_s=0.05)
-    await Publisher("gw", "ams", stream=stream, spool=spool, vitals=lambda: (3, 0), objectives=lambda: promised).send_batch()
+    publisher = Publisher("gw", "ams", stream=stream, spool=spool, vitals=lambda: (3, 0), objectives=lambda: promised)
+    await publisher.send_batch()
     sent = stream.batches[0]
     assert (sent.slo_ttft_p90_s, sent.slo_ttft_p99_s, sent.slo_tpot_p90_s) == (1.0, 2.0, 0.05)
 
