@@ -1,7 +1,8 @@
-"""The relay's admin HTTP API: link states, live changes under the site's secret, health and metrics."""
+"""The relay's admin HTTP API: link states, live changes to links and transfers under the site's secret, metrics."""
 
 import hmac
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,17 +14,29 @@ from engine_agents.wan.config import check_shape
 from engine_agents.wan.link import ShapedLink
 from engine_agents.wan.metrics import link_registry
 from engine_agents.wan.relay import Relay
+from engine_agents.wan.shaping import ClassShare
+from engine_agents.wan.transfer import Transfer
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 logger = logging.getLogger(__name__)
 
 
 class LinkChange(msgspec.Struct, forbid_unknown_fields=True):
-    """Fields to change; one that is left out stays, a null cap is no cap."""
+    """Fields to change; one that is left out stays, a null cap or limit is none. `classes` replaces all classes."""
 
     rate_cap_bytes_per_s: float | msgspec.UnsetType | None = msgspec.UNSET
     flow_cap_bytes_per_s: float | msgspec.UnsetType | None = msgspec.UNSET
     rtt_s: float | msgspec.UnsetType = msgspec.UNSET
     paused: bool | msgspec.UnsetType = msgspec.UNSET
+    max_transfers: int | msgspec.UnsetType | None = msgspec.UNSET
+    classes: dict[str, ClassShare] | msgspec.UnsetType = msgspec.UNSET
+
+
+class TransferChange(msgspec.Struct, forbid_unknown_fields=True):
+    """What can be changed of one transfer."""
+
+    paused: bool
 
 
 def is_authorized(header: str | None, secret: str) -> bool:
@@ -32,41 +45,95 @@ def is_authorized(header: str | None, secret: str) -> bool:
     return hmac.compare_digest((header or "").encode(), expected) and bool(secret)
 
 
-def build_admin_app(relay: Relay, secret: str) -> web.Application:
-    """The admin API of one relay."""
-    registry = link_registry(relay.links.values())
+class AdminApi:
+    """Handlers over one relay's links."""
 
-    async def get_links(_: web.Request) -> web.Response:
-        return _json([link.state() for link in relay.links.values()])
+    def __init__(self, relay: Relay) -> None:
+        self._links = relay.links
+        self._registry = link_registry(relay.links.values())
 
-    async def put_link(request: web.Request) -> web.Response:
-        if not is_authorized(request.headers.get("Authorization"), secret):
-            return _error(401, "the site's secret is required")
-        link = relay.links.get(request.match_info["name"])
-        if link is None:
-            return _error(404, "unknown link")
+    async def get_links(self, _: web.Request) -> web.Response:
+        """All links with their transfers."""
+        return _json([link.state() for link in self._links.values()])
+
+    async def put_link(self, request: web.Request) -> web.Response:
+        """Change a link's shape; in force from the next tick on."""
+        link = self._link(request)
         try:
             change_link(link, await request.read())
         except ValueError as error:
             return _error(400, str(error))
         return _json(link.state())
 
-    async def get_health(_: web.Request) -> web.Response:
+    async def put_transfer(self, request: web.Request) -> web.Response:
+        """Pause a transfer or let it go on."""
+        link, transfer = self._transfer(request)
+        try:
+            change = msgspec.json.decode(await request.read(), type=TransferChange)
+        except msgspec.DecodeError as error:
+            return _error(400, str(error))
+        link.pause_transfer(transfer, paused=change.paused)
+        logger.info("transfer %s on %s: paused %s", transfer.id, link.name, change.paused)
+        return _json(transfer.state(link.clock()))
+
+    async def cut_transfer(self, request: web.Request) -> web.Response:
+        """Reset a transfer's streams; its puller goes on with the blocks it lacks."""
+        link, transfer = self._transfer(request)
+        streams = link.cut_transfer(transfer)
+        logger.info("transfer %s on %s: %d streams cut", transfer.id, link.name, streams)
+        return _json({"transfer_id": transfer.id, "streams": streams, "bytes": transfer.sent_bytes})
+
+    async def get_health(self, _: web.Request) -> web.Response:
+        """The process answers."""
         return _json({"status": "ok"})
 
-    async def get_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def get_metrics(self, _: web.Request) -> web.Response:
+        """Prometheus text."""
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    app = web.Application(client_max_size=1 << 16)
+    def _link(self, request: web.Request) -> ShapedLink:
+        link = self._links.get(request.match_info["name"])
+        if link is None:
+            raise _NotFoundError("unknown link")
+        return link
+
+    def _transfer(self, request: web.Request) -> tuple[ShapedLink, Transfer]:
+        link = self._link(request)
+        transfer = link.transfer(request.match_info["transfer_id"])
+        if transfer is None:
+            raise _NotFoundError("no such transfer on this link")
+        return link, transfer
+
+
+def build_admin_app(relay: Relay, secret: str) -> web.Application:
+    """The admin API of one relay; whatever changes something needs the site's secret."""
+    api = AdminApi(relay)
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.method != "GET" and not is_authorized(request.headers.get("Authorization"), secret):
+            return _error(401, "the site's secret is required")
+        try:
+            return await handler(request)
+        except _NotFoundError as error:
+            return _error(404, str(error))
+
+    app = web.Application(client_max_size=1 << 16, middlewares=[guard])
     app.add_routes(
         [
-            web.get("/links", get_links),
-            web.put("/links/{name}", put_link),
-            web.get("/health", get_health),
-            web.get("/metrics", get_metrics),
+            web.get("/links", api.get_links),
+            web.put("/links/{name}", api.put_link),
+            web.put("/links/{name}/transfers/{transfer_id}", api.put_transfer),
+            web.delete("/links/{name}/transfers/{transfer_id}", api.cut_transfer),
+            web.get("/health", api.get_health),
+            web.get("/metrics", api.get_metrics),
         ]
     )
     return app
+
+
+class _NotFoundError(Exception):
+    """The path names nothing that exists."""
 
 
 def change_link(link: ShapedLink, body: bytes) -> None:

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from engine_agents.wan.shaping import LinkShape
+from engine_agents.wan.shaping import ClassShare, LinkShape
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 PIPELINES = ("direct", "relay", "outlier")
 OTHER_PIPELINE = "other"
 TRANSFER_ID_LENGTH = 128
+CLASS_NAME_LENGTH = 64
+MAX_CLASSES = 32
 
 
 class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,6 +26,8 @@ class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rtt_s: float
     rate_cap_bytes_per_s: float | None = None
     flow_cap_bytes_per_s: float | None = None
+    max_transfers: int | None = None
+    classes: dict[str, ClassShare] = {}
 
     def __post_init__(self) -> None:
         check_shape(self.shape())
@@ -35,6 +39,8 @@ class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             rtt_s=self.rtt_s,
             rate_cap_bytes_per_s=self.rate_cap_bytes_per_s,
             flow_cap_bytes_per_s=self.flow_cap_bytes_per_s,
+            max_transfers=self.max_transfers,
+            classes=self.classes,
         )
 
 
@@ -63,7 +69,8 @@ def check_shape(shape: LinkShape) -> None:
     """Refuse a shape that no link can have.
 
     Raises:
-        ValueError: a rate is not positive and finite, or the round trip is not within 0 and 10 s.
+        ValueError: a rate or weight is not positive and finite, the round trip is not within 0 and 10 s, no transfer
+            may send, or there are too many classes for a metric's label.
     """
     rates = {
         "capacity_bytes_per_s": shape.capacity_bytes_per_s,
@@ -75,6 +82,12 @@ def check_shape(shape: LinkShape) -> None:
             raise ValueError(f"{name} must be positive and finite")
     if not 0 <= shape.rtt_s <= 10:
         raise ValueError("rtt_s must be within 0 and 10 s")
+    if shape.max_transfers is not None and shape.max_transfers < 1:
+        raise ValueError("max_transfers must be at least 1: pause the link to stop it")
+    if len(shape.classes) > MAX_CLASSES or any(not 0 < len(name) <= CLASS_NAME_LENGTH for name in shape.classes):
+        raise ValueError(f"at most {MAX_CLASSES} classes, with names of 1 to {CLASS_NAME_LENGTH} characters")
+    if any(not 1e-3 <= share.weight <= 1e3 for share in shape.classes.values()):
+        raise ValueError("a class's weight must be within 0.001 and 1000")
 
 
 def load_config(path: Path) -> RelayConfig:
@@ -100,7 +113,12 @@ def parse_preamble(line: bytes) -> Preamble:
     """
     preamble = msgspec.json.decode(line, type=Preamble)
     pipeline = preamble.pipeline if preamble.pipeline in PIPELINES else OTHER_PIPELINE
-    return msgspec.structs.replace(preamble, pipeline=pipeline, transfer_id=preamble.transfer_id[:TRANSFER_ID_LENGTH])
+    return msgspec.structs.replace(
+        preamble,
+        pipeline=pipeline,
+        transfer_id=preamble.transfer_id[:TRANSFER_ID_LENGTH],
+        service_class=preamble.service_class[:CLASS_NAME_LENGTH],
+    )
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""One transfer through the relay: two sockets, a queue before the link, and a wire each way."""
+"""One stream of a transfer through the relay: two sockets, a queue before the link, and a wire each way."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from engine_agents.wan.delay_line import ByteQueue, Chunks, DelayLine
 from engine_agents.wan.endpoint import Endpoint
 from engine_agents.wan.shaping import MIN_QUEUE_BYTES
+from engine_agents.wan.transfer import Transfer
 
 UPSTREAM_LIMIT_BYTES = 1 << 20
 LINGER_S = 2.0
@@ -20,8 +21,7 @@ class Flow:
 
     def __init__(
         self,
-        transfer_id: str,
-        pipeline: str,
+        transfer: Transfer,
         puller: Endpoint,
         source: Endpoint,
         *,
@@ -29,15 +29,13 @@ class Flow:
         wake: Callable[[], None],
         on_closed: Callable[["Flow"], None],
     ) -> None:
-        self.transfer_id = transfer_id
-        self.pipeline = pipeline
-        self.started_s = clock()
+        self.transfer = transfer
         self.sent_bytes = 0
         self.credit_bytes = 0.0
         self.queue_limit_bytes = MIN_QUEUE_BYTES
         self.wake = wake
         self._clock = clock
-        self._moved_s = self.started_s
+        self._moved_s = clock()
         self._puller = puller
         self._source = source
         self._on_closed = on_closed
@@ -104,6 +102,7 @@ class Flow:
         """Let bytes from the queue enter the link."""
         if count_bytes:
             self.sent_bytes += count_bytes
+            self.transfer.sent_bytes += count_bytes
             self._down.push(now_s, self._queue.take(count_bytes))
             self._end_down_behind_queue()
         if not self._is_closed and self._queue.size_bytes < self.queue_limit_bytes:

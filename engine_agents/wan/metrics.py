@@ -1,12 +1,28 @@
 """The relay's figures in Prometheus form, read from the links when scraped."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from engine_agents.wan.link import ShapedLink
+
+_GAUGES: tuple[tuple[str, str, Callable[[ShapedLink], float]], ...] = (
+    ("pdd_kv_transfers_in_flight", "Transfers on the link now.", lambda link: len(link.transfers)),
+    ("pdd_link_streams", "Connections of those transfers.", lambda link: len(link.flows)),
+    ("pdd_link_queue_depth", "Transfers that wait for a place on the link.", lambda link: link.waiting_transfers),
+    (
+        "pdd_link_queued_bytes",
+        "Bytes read that wait for the link.",
+        lambda link: sum(flow.queued_bytes for flow in link.flows),
+    ),
+    (
+        "pdd_link_utilization_ratio",
+        "Bytes per second over the last second / capacity.",
+        lambda link: link.utilization(),
+    ),
+)
 
 
 class LinkCollector(Collector):
@@ -16,22 +32,37 @@ class LinkCollector(Collector):
         self._links = tuple(links)
 
     def collect(self) -> Iterator[Metric]:
-        """One family each for bytes, flows, queue and utilisation."""
-        sent = CounterMetricFamily(
-            "pdd_kv_transfer_bytes", "KV bytes that entered the link.", labels=("link", "pipeline")
-        )
-        flows = GaugeMetricFamily("pdd_kv_transfers_in_flight", "Transfers on the link now.", labels=("link",))
-        queued = GaugeMetricFamily("pdd_link_queued_bytes", "Bytes read that wait for the link.", labels=("link",))
-        used = GaugeMetricFamily(
-            "pdd_link_utilization_ratio", "Bytes per second over the last second / capacity.", labels=("link",)
+        """All families, as they stand now."""
+        for name, text, value in _GAUGES:
+            gauge = GaugeMetricFamily(name, text, labels=("link",))
+            for link in self._links:
+                gauge.add_metric((link.name,), value(link))
+            yield gauge
+        yield self._sent()
+        yield self._cut()
+        yield self._waits()
+
+    def _sent(self) -> Metric:
+        labels = ("link", "pipeline", "service_class")
+        sent = CounterMetricFamily("pdd_kv_transfer_bytes", "KV bytes that entered the link.", labels=labels)
+        for link in self._links:
+            for (pipeline, service_class), count in link.bytes_by.items():
+                sent.add_metric((link.name, pipeline, service_class), count)
+        return sent
+
+    def _cut(self) -> Metric:
+        cut = CounterMetricFamily("pdd_link_cut_transfers", "Transfers cut by an operator.", labels=("link",))
+        for link in self._links:
+            cut.add_metric((link.name,), link.cut_transfers_total)
+        return cut
+
+    def _waits(self) -> Metric:
+        waits = HistogramMetricFamily(
+            "pdd_link_queue_wait_seconds", "How long transfers waited for a place on the link.", labels=("link",)
         )
         for link in self._links:
-            for pipeline, count in link.bytes_by_pipeline.items():
-                sent.add_metric((link.name, pipeline), count)
-            flows.add_metric((link.name,), len(link.flows))
-            queued.add_metric((link.name,), sum(flow.queued_bytes for flow in link.flows))
-            used.add_metric((link.name,), link.utilization())
-        yield from (sent, flows, queued, used)
+            waits.add_metric((link.name,), link.waits.cumulative(), link.waits.sum_s)
+        return waits
 
 
 def link_registry(links: Iterable[ShapedLink]) -> CollectorRegistry:

@@ -98,8 +98,7 @@ class Relay:
             raise RefusedError("target closed the connection")
         puller.transport.write(b'{"ok":true}\n')
         flow = Flow(
-            preamble.transfer_id,
-            preamble.pipeline,
+            link.transfer_for(preamble.transfer_id, preamble.pipeline, preamble.service_class),
             puller,
             source,
             clock=link.clock,

@@ -10,11 +10,12 @@ import sys
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from engine_agents.wan.admin import build_admin_app
 from engine_agents.wan.link import ShapedLink
 from engine_agents.wan.relay import Relay
-from engine_agents.wan.shaping import MIN_QUEUE_BYTES, LinkShape
+from engine_agents.wan.shaping import MIN_QUEUE_BYTES, ClassShare, LinkShape
 
 SECRET = "site secret"
 FAST = LinkShape(capacity_bytes_per_s=1e9, rtt_s=0.0)
@@ -146,7 +147,7 @@ async def test_two_flows_have_moved_the_same_bytes_when_the_smaller_ends():
     async with running_relay(shape) as (_, link, address), kv_source(handler) as target:
         _, first_reader, first = await open_transfer(address, target, transfer_id="small", pipeline="direct")
         _, second_reader, second = await open_transfer(address, target, transfer_id="large")
-        flows = {flow.transfer_id: flow for flow in link.flows}
+        flows = {flow.transfer.id: flow for flow in link.flows}
         rest = asyncio.create_task(second_reader.read(-1))
         first.write(b"g")
         second.write(b"g")
@@ -387,10 +388,154 @@ async def test_the_admin_api_shows_transfers_and_changes_links_only_with_the_sec
         await closed(writer)
 
         metrics = await (await session.get("/metrics")).text()
-        assert 'pdd_kv_transfer_bytes_total{link="ams-fra",pipeline="direct"} 200000.0' in metrics
+        assert (
+            'pdd_kv_transfer_bytes_total{link="ams-fra",pipeline="direct",service_class="default"} 200000.0' in metrics
+        )
         assert 'pdd_kv_transfers_in_flight{link="ams-fra"}' in metrics
         assert 'pdd_link_utilization_ratio{link="ams-fra"}' in metrics
         assert (await session.get("/health")).status == 200
+
+
+def told(size):
+    """A target that sends `size` bytes once it is asked to."""
+
+    async def handler(reader, writer):
+        await reader.readexactly(1)
+        writer.write(bytes(size))
+        await writer.drain()
+
+    return handler
+
+
+async def test_streams_of_one_transfer_are_one_transfer_with_a_cap_each():
+    shape = LinkShape(capacity_bytes_per_s=1e9, rtt_s=0.0, flow_cap_bytes_per_s=500_000)
+    async with running_relay(shape) as (_, link, address), kv_source(told(500_000)) as target:
+        streams = [await open_transfer(address, target, transfer_id="wide") for _ in range(3)]
+        _, lone_reader, lone = await open_transfer(address, target, transfer_id="narrow")
+        assert [(state["transfer_id"], state["streams"]) for state in link.state()["transfers"]] == [
+            ("wide", 3),
+            ("narrow", 1),
+        ]
+        wide, narrow = link.transfers
+        for _, _, writer in [*streams, (None, None, lone)]:
+            writer.write(b"g")
+        await lone_reader.readexactly(500_000)
+        assert wide.sent_bytes > 2 * narrow.sent_bytes
+        for _, reader, writer in streams:
+            assert len(await reader.read(-1)) == 500_000
+            await closed(writer)
+        await closed(lone)
+        await settled(lambda: not link.transfers)
+        assert link.bytes_total == 2_000_000
+
+
+async def test_transfers_beyond_the_limit_wait_in_the_order_of_class_then_arrival():
+    shape = LinkShape(
+        capacity_bytes_per_s=1e9, rtt_s=0.0, max_transfers=1, classes={"gold": ClassShare(priority=5)}, paused=True
+    )
+    size = 300_000
+    async with running_relay(shape) as (_, link, address), kv_source(told(size)) as target:
+        order = []
+        opened = [("first", "default"), ("second", "default"), ("third", "default"), ("gold", "gold")]
+        streams = []
+        for name, service_class in opened:
+            _, reader, writer = await open_transfer(address, target, transfer_id=name, service_class=service_class)
+            streams.append((name, reader, writer))
+            writer.write(b"g")
+            transfer = link.transfer(name)
+            await settled(lambda transfer=transfer: transfer.holds_place or transfer.is_waiting)
+        assert (link.state()["queue_depth"], link.transfer("first").holds_place) == (3, True)
+
+        async def finish(name, reader):
+            await reader.readexactly(1)
+            order.append(name)
+            await reader.readexactly(size - 1)
+
+        readers = [asyncio.create_task(finish(name, reader)) for name, reader, _ in streams]
+        link.reshape({"paused": False})
+        await asyncio.gather(*readers)
+        assert order == ["first", "gold", "second", "third"]
+        assert link.waits.state()["count"] == 4
+        assert link.waits.counts[0] == 1
+        assert {entry["service_class"]: entry["bytes"] for entry in link.state()["bytes_by"]} == {
+            "default": 3 * size,
+            "gold": size,
+        }
+        for _, _, writer in streams:
+            await closed(writer)
+        await settled(lambda: not link.transfers)
+
+
+async def test_a_transfer_that_sends_nothing_lets_the_next_one_have_its_place():
+    async def handler(reader, writer):
+        writer.write(b"hello")
+        await reader.read()
+
+    shape = LinkShape(capacity_bytes_per_s=1e9, rtt_s=0.0, max_transfers=1)
+    async with running_relay(shape) as (_, _link, address), kv_source(handler) as target:
+        opened = [await open_transfer(address, target, transfer_id=str(index)) for index in range(3)]
+        for _, reader, _ in opened:
+            assert await reader.readexactly(5) == b"hello"
+        for _, _, writer in opened:
+            await closed(writer)
+
+
+async def test_a_raised_limit_lets_waiting_transfers_in_and_a_lowered_one_holds_them_back():
+    slow = LinkShape(capacity_bytes_per_s=100_000, rtt_s=0.0, max_transfers=1)
+    async with running_relay(slow) as (_, link, address), kv_source(told(10**6)) as target:
+        streams = [await open_transfer(address, target, transfer_id=name) for name in ("a", "b")]
+        for _, _, writer in streams:
+            writer.write(b"g")
+        await settled(lambda: link.waiting_transfers == 1)
+        link.reshape({"max_transfers": None})
+        await settled(lambda: link.waiting_transfers == 0)
+        assert all(transfer.holds_place for transfer in link.transfers)
+        link.reshape({"max_transfers": 1})
+        await settled(lambda: link.waiting_transfers == 1)
+        for _, _, writer in streams:
+            await closed(writer)
+
+
+async def test_the_admin_api_pauses_and_cuts_one_transfer_by_its_id():
+    bearer = {"Authorization": f"Bearer {SECRET}"}
+    shape = LinkShape(capacity_bytes_per_s=2_000_000, rtt_s=0.0)
+    async with (
+        running_relay(shape) as (relay, link, address),
+        kv_source(told(10**6)) as target,
+        admin_of(relay) as session,
+    ):
+        _, reader, writer = await open_transfer(address, target, transfer_id="a/b")
+        path = "/links/ams-fra/transfers/a%2Fb"
+        for method in ("PUT", "DELETE"):
+            assert (await session.request(method, URL(path, encoded=True), json={"paused": True})).status == 401
+        assert (await session.put(URL(path, encoded=True), json={"paused": 1}, headers=bearer)).status == 400
+        assert (await session.delete("/links/ams-fra/transfers/none", headers=bearer)).status == 404
+        assert (await session.delete("/links/none/transfers/a", headers=bearer)).status == 404
+
+        paused = await session.put(URL(path, encoded=True), json={"paused": True}, headers=bearer)
+        assert (await paused.json())["state"] == "paused"
+        writer.write(b"g")
+        await settled(lambda: link.state()["queued_bytes"] > 0)
+        await asyncio.sleep(0.05)
+        assert link.bytes_total == 0
+        _, other_reader, other = await open_transfer(address, target, transfer_id="other")
+        other.write(b"g")
+        assert len(await other_reader.read(-1)) == 10**6
+        await closed(other)
+        await session.put(URL(path, encoded=True), json={"paused": False}, headers=bearer)
+        await reader.readexactly(1000)
+
+        cut = await (await session.delete(URL(path, encoded=True), headers=bearer)).json()
+        assert cut["streams"] == 1
+        assert 1000 <= cut["bytes"] <= 10**6
+        with contextlib.suppress(ConnectionError):
+            assert len(await reader.read(-1)) < 10**6 - 1000
+        assert not link.transfers
+        await closed(writer)
+        metrics = await (await session.get("/metrics")).text()
+        assert 'pdd_link_cut_transfers_total{link="ams-fra"} 1.0' in metrics
+        assert 'pdd_link_queue_depth{link="ams-fra"} 0.0' in metrics
+        assert 'pdd_link_queue_wait_seconds_count{link="ams-fra"}' in metrics
 
 
 @contextlib.asynccontextmanager

@@ -16,8 +16,11 @@ from engine_agents.wan.shaping import (
 
 rates = st.floats(min_value=1, max_value=1e10)
 limits = st.lists(st.integers(min_value=0, max_value=10**8), max_size=40)
+weights = st.floats(min_value=1e-3, max_value=1e3)
+weighted = st.lists(st.tuples(st.integers(min_value=0, max_value=10**8), weights), max_size=40)
 demands = st.lists(
-    st.builds(FlowDemand, st.integers(min_value=0, max_value=10**8), st.floats(min_value=0, max_value=1e7)), max_size=20
+    st.builds(FlowDemand, st.integers(min_value=0, max_value=10**8), st.floats(min_value=0, max_value=1e7), weights),
+    max_size=20,
 )
 shapes = st.builds(
     LinkShape,
@@ -30,23 +33,40 @@ shapes = st.builds(
 steps = st.floats(min_value=0, max_value=2)
 
 
-@given(total=st.integers(min_value=0, max_value=10**9), wanted=limits)
-def test_shares_use_all_that_is_there_or_all_that_is_wanted(total, wanted):
-    assert sum(max_min_shares(total, wanted)) == min(total, sum(wanted))
+def shares_of(total, flows):
+    return max_min_shares(total, [limit for limit, _ in flows], [weight for _, weight in flows])
 
 
-@given(total=st.integers(min_value=0, max_value=10**9), wanted=limits)
-def test_no_share_exceeds_what_is_wanted(total, wanted):
-    assert all(share <= limit for share, limit in zip(max_min_shares(total, wanted), wanted, strict=True))
+@given(total=st.integers(min_value=0, max_value=10**9), flows=weighted)
+def test_shares_use_all_that_is_there_or_all_that_is_wanted(total, flows):
+    assert sum(shares_of(total, flows)) == min(total, sum(limit for limit, _ in flows))
+
+
+@given(total=st.integers(min_value=0, max_value=10**9), flows=weighted)
+def test_no_share_exceeds_what_is_wanted(total, flows):
+    assert all(0 <= share <= limit for share, (limit, _) in zip(shares_of(total, flows), flows, strict=True))
 
 
 @given(total=st.integers(min_value=0, max_value=10**9), wanted=limits)
 def test_who_gets_less_than_wanted_gets_no_less_than_anyone_else(total, wanted):
-    shares = max_min_shares(total, wanted)
+    shares = shares_of(total, [(limit, 1.0) for limit in wanted])
     largest = max(shares, default=0)
-    assert all(
-        share >= largest - 1 for share, limit in zip(shares, wanted, strict=True) if share < limit
-    )  # 1: a byte cannot be cut
+    odd_bytes = len(wanted)  # a byte cannot be cut
+    assert all(share >= largest - odd_bytes for share, limit in zip(shares, wanted, strict=True) if share < limit)
+
+
+@given(total=st.integers(min_value=0, max_value=10**9), flows=weighted)
+def test_who_gets_less_than_wanted_gets_their_weight_of_what_others_get(total, flows):
+    shares = shares_of(total, flows)
+    for share, (limit, weight) in zip(shares, flows, strict=True):
+        if share < limit:
+            for other, (_, other_weight) in zip(shares, flows, strict=True):
+                odd_bytes = (len(flows) + 1) * (1 + weight / other_weight)
+                assert share >= other * weight / other_weight * (1 - 1e-9) - odd_bytes
+
+
+def test_weights_divide_a_link_that_everyone_wants():
+    assert max_min_shares(4000, [10**6, 10**6], [3.0, 1.0]) == [3000, 1000]
 
 
 @given(shape=shapes, flows=demands, credit=st.floats(min_value=0, max_value=1e9), dt_s=steps)
