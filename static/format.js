@@ -22,7 +22,6 @@ export const seconds = (value) => fixed(value, secondsDigits(value));
 export const milliseconds = (value) => (isNumber(value) ? count(Math.round(value * 1000)) : "–");
 export const percent = (ratio, digits = 1) => (isNumber(ratio) ? fixed(ratio * 100, digits) : "–");
 export const megabits = (bytesPerSecond) => (isNumber(bytesPerSecond) ? (bytesPerSecond * 8) / 1e6 : null);
-export const rate = (value) => fixed(value, value < 100 ? 1 : 0);
 
 export function bytes(value) {
   if (!isNumber(value)) return ["–", ""];

@@ -1,5 +1,5 @@
 // The key figures: text and SVG, once a second, each with its change since the policy last changed.
-import { bytes, element, fixed, isNumber, megabits, percent, rate, seconds, shape, tokens, unit, widthOf } from "./format.js";
+import { bytes, element, fixed, isNumber, megabits, percent, seconds, shape, tokens, unit, widthOf } from "./format.js";
 
 const SETTLE_SLOTS = 3;
 const COMPARED_SLOTS = 18;
@@ -167,7 +167,7 @@ export class Tiles {
     const slots = view.nodes.filter((node) => node.role === "relay");
     const running = slots.reduce((sum, node) => sum + (node.running ?? 0), 0);
     const all = slots.reduce((sum, node) => sum + (node.slots ?? 0), 0);
-    const text = all ? `${rate(running).replace(/\.0$/, "")} of ${all} ${all === 1 ? "slot" : "slots"} now` : "no relay node";
+    const text = all ? `${fixed(running, Number.isInteger(running) ? 0 : 1)} of ${all} ${all === 1 ? "slot" : "slots"} now` : "no relay node";
     put(this.tiles.load, isNumber(ratio) ? [percent(ratio, 0), unit("%")] : [none()], text);
     this.#spark("load", view, SERIES.load, 1);
   }
