@@ -65,17 +65,19 @@ async def test_a_cut_transfer_sends_only_the_blocks_that_had_not_landed():
 
 
 async def test_a_pull_that_waits_for_anothers_blocks_does_not_keep_it_from_the_link():
-    shape = LinkShape(capacity_bytes_per_s=1e9, rtt_s=0.002, max_transfers=1, paused=True)
+    shape = LinkShape(capacity_bytes_per_s=1e9, rtt_s=0.002, max_transfers=1, flow_cap_bytes_per_s=1.0)
     async with source() as near, running_link(shape) as (link, via):
         far, cuts = target(), cuts_of(640)
         first = asyncio.create_task(far.puller.pull("r1", cuts, via(near.lease(cuts), "one")))
-        await until(lambda: far.puller.blocks_in_flight == 10)
-        longer = cuts_of(704)
-        second = asyncio.create_task(far.puller.pull("r2", longer, via(near.lease(longer), "two")))
-        await until(lambda: far.puller.blocks_in_flight == 11)
-        link.reshape({"paused": False})
+        await until(lambda: link.transfer("one") is not None)
+        link.pause_transfer(link.transfer("one"), paused=True)
+        second = asyncio.create_task(far.puller.pull("r2", cuts, via(near.lease(cuts), "two")))
+        await until(lambda: link.transfer("two") is not None and link.transfer("two").holds_place)
+        link.pause_transfer(link.transfer("one"), paused=False)
+        await until(lambda: link.transfer("one").is_waiting)
+        link.reshape({"flow_cap_bytes_per_s": None})
         one, two = await asyncio.gather(first, second)
-        assert (one.pulled_tokens, two.pulled_tokens, two.waited_tokens) == (640, 64, 640)
-        assert far.holds(longer)
+        assert (one.pulled_tokens, two.pulled_tokens, two.waited_tokens) == (640, 0, 640)
+        assert far.holds(cuts)
         await until(lambda: not link.transfers)
-        assert link.waiting_transfers == 0
+        assert link.waits.sum_s > 0
