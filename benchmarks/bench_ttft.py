@@ -128,6 +128,7 @@ async def _run_lane(
             lane.answers[session.index, number] = answer
             if not answer.is_complete:
                 say(f"{name}: session {session.index}, turn {number + 1} failed: {answer.error}")
+                say(fleet.end_of_log("gateway"))
             elif number % _PROGRESS_EVERY == 0:
                 say(f"{name}: session {session.index}, turn {number + 1} of {len(session.turns)}")
 
@@ -164,6 +165,7 @@ def summarise(measured: Measured) -> dict[str, Any]:
         "elapsed_s": round(measured.elapsed_s, 1),
         "pipelines": Counter(told.get("pipeline", "none") for told in explained),
         "handoffs": Counter(told["handoff_mode"] for told in explained if told.get("handoff_mode")),
+        "stages_mean_s": _stage_means(explained),
         "resumes": sum(told.get("resumes") or 0 for told in explained),
         "prefix_hit_rate": round(sum(hits) / len(hits), 4) if hits else None,
         "hit_rate_buckets": [round(share, 3) for share in bucket_shares(hits)] if hits else None,
@@ -171,27 +173,42 @@ def summarise(measured: Measured) -> dict[str, Any]:
     }
 
 
-def _quantiles(values: Sequence[float]) -> dict[str, float]:
-    found = np.quantile(values, [0.5, 0.9, 0.99]) if values else [float("nan")] * 3
+def _stage_means(explained: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean seconds of each stage over the requests that had it."""
+    spent: dict[str, list[float]] = {}
+    for told in explained:
+        for name, start_s, end_s in told.get("stages", ()):
+            spent.setdefault(name, []).append(end_s - start_s)
+    return {name: round(sum(values) / len(values), 4) for name, values in sorted(spent.items())}
+
+
+def _quantiles(values: Sequence[float]) -> dict[str, float | None]:
+    if not values:
+        return dict.fromkeys(("p50", "p90", "p99"))
+    found = np.quantile(values, [0.5, 0.9, 0.99])
     return {name: round(float(value), 4) for name, value in zip(("p50", "p90", "p99"), found, strict=True)}
 
 
 def report(seed: int, sessions: Sequence[Session], measured: Mapping[str, Measured]) -> dict[str, Any]:
-    """All schemes, and how much of plain PD's TTFT is gone with PDD (ratio of the quantiles)."""
+    """All schemes, and how much of plain PD's TTFT is gone with PDD (ratio of the quantiles; null: no data)."""
     figures = {name: summarise(each) for name, each in measured.items()}
     plain, pdd, same_site = (figures[name]["ttft_s"] for name in ("plain", "pdd", "same_site"))
     answers = [each.answers for each in measured.values()]
     return {
         "requests": sum(len(session.turns) for session in sessions),
         **figures,
-        "cut_p90": round(1 - pdd["p90"] / plain["p90"], 4),
-        "cut_p99": round(1 - pdd["p99"] / plain["p99"], 4),
-        "above_same_site_p90": round(pdd["p90"] / same_site["p90"] - 1, 4),
+        "cut_p90": _cut(plain["p90"], pdd["p90"]),
+        "cut_p99": _cut(plain["p99"], pdd["p99"]),
+        "above_same_site_p90": _cut(same_site["p90"], pdd["p90"], sign=-1),
         "same_answers": sum(len({tuple(each.token_ids) for each in same}) == 1 for same in zip(*answers, strict=True)),
         "seed": seed,
         "planned_hit_rate": round(mean_hit_rate(sessions), 4),
         "policy_changes": PDD_CHANGES,
     }
+
+
+def _cut(before: float | None, after: float | None, sign: int = 1) -> float | None:
+    return round(sign * (1 - after / before), 4) if before and after is not None else None
 
 
 async def run(engine: Engine, seed: int, requests: int) -> dict[str, Any]:

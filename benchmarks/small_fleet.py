@@ -16,6 +16,7 @@ import aiohttp
 from control.cli.data_folder import Secrets, write_private
 from control.cli.fleet_plan import LINK, Engine, FleetOptions, emulated_document, links_document, plan_fleet, port_names
 from control.cli.fleet_processes import Commands, node_processes, site_processes
+from control.cli.log_files import last_lines
 from control.cli.ports import choose_ports
 from control.cli.process_spec import TcpProbe
 from control.cli.supervisor import Supervisor
@@ -33,6 +34,11 @@ class SmallFleet:
 
     snapshot: FleetSnapshot
     site_secret: str
+    logs: Path
+
+    def end_of_log(self, process: str) -> str:
+        """The last lines that a process has logged."""
+        return "\n".join(f"    {line}" for line in last_lines(self.logs / f"{process}.log"))
 
     @property
     def gateway_url(self) -> str:
@@ -108,7 +114,7 @@ async def running_fleet(
         supervisor = Supervisor(ROOT, logs, _base_environment(), say)
         try:
             await supervisor.start(specs)
-            yield SmallFleet(snapshot, secrets.site_secret)
+            yield SmallFleet(snapshot, secrets.site_secret, logs)
         finally:
             await supervisor.stop()
 
