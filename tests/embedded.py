@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from control.cli.ports import choose_ports
 from tests.processes import ROOT, running_process, wait_until
-from tests.services import free_port
 
 PDD = (sys.executable, "-m", "control.cli.main")
 START_TIMEOUT_S = 110.0
@@ -94,7 +94,7 @@ def running_fleet(
         more: further arguments of `pdd up`.
         until: what `pdd up` prints when the fleet is as far as wanted.
     """
-    web_port, gateway_port = free_port(), free_port()
+    web_port, gateway_port = choose_ports(["web", "gateway"], {}).values()
     log_path = data.with_name(f"{data.name}.out")
     argv = wrap([*PDD, *up_arguments(data, engine, web_port, gateway_port), *more])
     with log_path.open("wb") as log, running_process(argv, log) as process:

@@ -1,7 +1,10 @@
 """Local TCP ports: which are free, and which are taken."""
 
+import secrets
 import socket
 from collections.abc import Iterable, Mapping
+
+_SERVER_PORTS = range(20_000, 32_000)
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
@@ -40,9 +43,8 @@ def choose_ports(names: Iterable[str], remembered: Mapping[str, int], taken: Ite
 
 
 def _fresh_port(avoid: set[int]) -> int:
+    """A free port below those that the kernel hands to outgoing connections, which could take it meanwhile."""
     while True:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port not in avoid:
+        port = secrets.choice(_SERVER_PORTS)
+        if port not in avoid and is_free(port):
             return port
