@@ -10,18 +10,21 @@ NodeError                    an engine did not do what it was asked
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
-import aiohttp
 import msgspec
 
 from control.domain.topology import Node
+from engine_agents.gateway.http_client import HttpClient, HttpReply
 from engine_agents.gateway.sse import DONE, EventParser
 
-_OK, _NOT_FOUND = 200, 404
+_OK, _NOT_FOUND, _SERVER_ERROR = 200, 404, 500
+_JSON_HEADER = b"Content-Type: application/json\r\n"
+_GIVEN_UP = frozenset({"abort", "error"})
 _T = TypeVar("_T")
 
 
@@ -113,13 +116,14 @@ class _Choice(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """One event of a stream, or a whole reply."""
+    """One event of a stream, or a whole reply. `is_whole`: its ids end where its text ends."""
 
     choices: tuple[_Choice, ...] = ()
     usage: _Usage | None = None
     pdd: WorkDone | None = None
     kv_transfer_params: dict[str, Any] | None = None
     error: dict[str, Any] | str | None = None
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,10 @@ class Tokenized(msgspec.Struct, frozen=True):
     max_model_len: int
 
 
+class _Detokenized(msgspec.Struct, frozen=True):
+    prompt: str
+
+
 class _ModelCard(msgspec.Struct, frozen=True):
     max_model_len: int
 
@@ -168,6 +176,7 @@ class NodeInfo(msgspec.Struct, frozen=True):
 
 _chunk = msgspec.json.Decoder(Chunk)
 _tokenized = msgspec.json.Decoder(Tokenized)
+_detokenized = msgspec.json.Decoder(_Detokenized)
 _models = msgspec.json.Decoder(_ModelList)
 _info = msgspec.json.Decoder(NodeInfo)
 
@@ -179,19 +188,14 @@ class NodeClient:
         self._deadlines = deadlines or Deadlines()
         self._secret = site_secret
         self._releases: set[asyncio.Task[None]] = set()
-        self._session = aiohttp.ClientSession(
-            # Engines close idle connections after 5 s: leave them first.
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-        )
+        self._http = HttpClient()
 
     async def close(self) -> None:
         """Close all connections."""
         for task in self._releases:
             task.cancel()
         await asyncio.gather(*self._releases, return_exceptions=True)
-        await self._session.close()
+        await self._http.close()
 
     async def prefill(self, node: Node, prompt: Prompt, model: str, salt: str = "") -> Lease:
         """Have the prompt's KV computed and held for one consumer.
@@ -199,11 +203,11 @@ class NodeClient:
         Cancelled, it closes the connection, and releases the lease that may have been granted just before.
         """
         wanted_id = f"lease-{uuid.uuid4().hex}"
-        body = _body(model, prompt, 1, {"temperature": 0.0}, salt)
-        body["kv_transfer_params"] = {"do_remote_decode": True, "do_remote_prefill": False}
-        body["request_id"] = wanted_id
+        fields = _one_token(model, salt)
+        fields["kv_transfer_params"] = {"do_remote_decode": True, "do_remote_prefill": False}
+        fields["request_id"] = wanted_id
         try:
-            reply = await self._complete(node, body)
+            reply = await self._complete(node, _body(fields, prompt))
         except asyncio.CancelledError:
             self._release_unseen(node, wanted_id)
             raise
@@ -214,13 +218,16 @@ class NodeClient:
 
     async def release(self, node: Node, lease_id: str) -> None:
         """Give back a lease that nobody will use; stock engines do not know the call and let it expire."""
-        url = f"{node.url}/pdd/v1/leases/{lease_id}"
-        headers = {"Authorization": f"Bearer {self._secret}"}
-        timeout = aiohttp.ClientTimeout(total=self._deadlines.connect_s * 2, sock_connect=self._deadlines.connect_s)
+        path = f"/pdd/v1/leases/{quote(lease_id, safe='')}"
+        headers = f"Authorization: Bearer {self._secret}\r\n".encode()
+        limit_s = self._deadlines.connect_s
         try:
-            async with self._session.delete(url, headers=headers, timeout=timeout):
-                return
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reply = await self._http.send(
+                node.url, path, method=b"DELETE", headers=headers, connect_s=limit_s, silence_s=limit_s
+            )
+            async with reply:
+                await reply.read(limit_s)
+        except OSError as error:
             raise NodeUnreachableError(node.name, f"cannot release a lease: {type(error).__name__}") from error
 
     def _release_unseen(self, node: Node, lease_id: str) -> None:
@@ -234,13 +241,16 @@ class NodeClient:
 
     async def pull(self, node: Node, prompt: Prompt, model: str, kv_params: Mapping[str, Any], salt: str = "") -> Reply:
         """Bring the prompt's KV to a node; returns when it is there."""
-        body = _body(model, prompt, 1, {"temperature": 0.0}, salt)
-        body["kv_transfer_params"] = kv_params
-        return _reply(await self._complete(node, body))
+        fields = _one_token(model, salt)
+        fields["kv_transfer_params"] = kv_params
+        try:
+            return _reply(await self._complete(node, _body(fields, prompt)))
+        except NodeRefusedError as error:
+            raise _pull_failure(error) from error
 
     async def extend(self, node: Node, prompt: Prompt, model: str, salt: str = "") -> Reply:
         """Have a node compute what it lacks of prompt and eager ids, and name the token it would go on with."""
-        return _reply(await self._complete(node, _body(model, prompt, 1, {"temperature": 0.0}, salt)))
+        return _reply(await self._complete(node, _body(_one_token(model, salt), prompt)))
 
     def stream(
         self,
@@ -258,15 +268,21 @@ class NodeClient:
         A prompt that holds eager ids must come without `kv_params`: a warm stock vLLM answers such a request with
         wrong tokens, a cold one exits.
         """
-        body = _body(model, prompt, max_tokens, sampling, salt)
-        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        fields = _fields(model, max_tokens, sampling, salt)
+        fields["stream"] = True
+        fields["stream_options"] = {"include_usage": True}
         if kv_params is not None:
-            body["kv_transfer_params"] = kv_params
-        return NodeStream(self, node, body, self._deadlines)
+            fields["kv_transfer_params"] = kv_params
+        return NodeStream(self, node, _body(fields, prompt), self._deadlines, is_pull=kv_params is not None)
 
     async def tokenize(self, node: Node, body: Mapping[str, Any]) -> Tokenized:
         """Token ids of a text or of messages."""
-        return await self._fetch(node, "/tokenize", body, _tokenized)
+        return await self._fetch(node, "/tokenize", (msgspec.json.encode(body),), _tokenized)
+
+    async def detokenize(self, node: Node, model: str, token_ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens included."""
+        body = msgspec.json.encode({"model": model, "tokens": token_ids})
+        return (await self._fetch(node, "/detokenize", (body,), _detokenized)).prompt
 
     async def max_model_len(self, node: Node) -> int:
         """How many tokens of prompt and output the node's model can hold."""
@@ -289,83 +305,88 @@ class NodeClient:
 
     async def _look(self, node: Node, path: str) -> bytes | None:
         """Body of a small GET; None for 404."""
-        timeout = aiohttp.ClientTimeout(total=self._deadlines.look_s)
+        limit_s = self._deadlines.look_s
         try:
-            async with self._session.get(node.url + path, timeout=timeout) as response:
-                data = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            async with asyncio.timeout(limit_s):
+                reply = await self._http.send(node.url, path, method=b"GET", connect_s=limit_s, silence_s=limit_s)
+                async with reply:
+                    data = await reply.read(limit_s)
+        except OSError as error:
             raise NodeUnreachableError(node.name, f"does not answer {path}: {type(error).__name__}") from error
-        if response.status == _NOT_FOUND:
+        if reply.status == _NOT_FOUND:
             return None
-        if response.status != _OK:
-            raise NodeUnreachableError(node.name, f"{path} says {response.status}", response.status)
+        if reply.status != _OK:
+            raise NodeUnreachableError(node.name, f"{path} says {reply.status}", reply.status)
         return data
 
-    async def _complete(self, node: Node, body: Mapping[str, Any]) -> Chunk:
-        return await self._fetch(node, "/v1/completions", body, _chunk)
+    async def _complete(self, node: Node, body: Sequence[bytes]) -> Chunk:
+        return _checked(node, await self._fetch(node, "/v1/completions", body, _chunk))
 
     async def _fetch(
-        self, node: Node, path: str, body: Mapping[str, Any] | None, decoder: "msgspec.json.Decoder[_T]"
+        self, node: Node, path: str, body: Sequence[bytes] | None, decoder: "msgspec.json.Decoder[_T]"
     ) -> _T:
-        response = await self.open(node, path, body)
-        async with response:
+        reply = await self.open(node, path, body)
+        async with reply:
             try:
-                data = await response.read()
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                data = await reply.read(self._deadlines.reply_s)
+            except OSError as error:
                 raise NodeUnreachableError(node.name, f"broke off: {type(error).__name__}") from error
         try:
             return decoder.decode(data)
         except msgspec.DecodeError as error:
             raise NodeRefusedError(node.name, f"{path} answered in another dialect: {error}") from error
 
-    async def open(self, node: Node, path: str, body: Mapping[str, Any] | None) -> aiohttp.ClientResponse:
+    async def open(self, node: Node, path: str, body: Sequence[bytes] | None) -> HttpReply:
         """Send a request and read the head of its reply; an error status becomes the exception that fits."""
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=self._deadlines.connect_s, sock_read=self._deadlines.reply_s
-        )
-        method = "GET" if body is None else "POST"
-        data = None if body is None else msgspec.json.encode(body)
-        headers = {"Content-Type": "application/json"}
-        for attempt in (1, 2):
-            try:
-                response = await self._session.request(
-                    method, node.url + path, data=data, headers=headers, timeout=timeout
-                )
-                break
-            except aiohttp.ServerDisconnectedError as error:
-                # A kept connection may have died unnoticed: once is no sign of a dead node.
-                if attempt == 2:
-                    raise NodeUnreachableError(node.name, "closed the connection") from error
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise NodeUnreachableError(node.name, f"does not answer: {type(error).__name__}") from error
-        if response.status != _OK:
-            raise await _failure(node, response)
-        return response
+        limits = self._deadlines
+        try:
+            reply = await self._http.send(
+                node.url,
+                path,
+                body or (),
+                method=b"GET" if body is None else b"POST",
+                headers=_JSON_HEADER,
+                connect_s=limits.connect_s,
+                silence_s=limits.reply_s,
+            )
+        except OSError as error:
+            raise NodeUnreachableError(node.name, f"does not answer: {type(error).__name__}") from error
+        if reply.status != _OK:
+            raise await _failure(node, reply, limits.gap_s)
+        return reply
 
 
 class NodeStream:
     """One streamed generation: an asynchronous context, and in it an iterator of chunks up to [DONE]."""
 
-    def __init__(self, client: NodeClient, node: Node, body: Mapping[str, Any], deadlines: Deadlines) -> None:
+    def __init__(
+        self, client: NodeClient, node: Node, body: Sequence[bytes], deadlines: Deadlines, *, is_pull: bool
+    ) -> None:
         self._client = client
         self._node = node
         self._body = body
         self._deadlines = deadlines
+        self._is_pull = is_pull
         self._is_started = False
-        self._response: aiohttp.ClientResponse | None = None
+        self._has_output = False
+        self._reply: HttpReply | None = None
         self._parser = EventParser()
         self._events: list[bytes] = []
         self._is_finished = False
+        self._is_done = False
 
     async def __aenter__(self) -> Self:
-        self._response = await self._client.open(self._node, "/v1/completions", self._body)
+        try:
+            self._reply = await self._client.open(self._node, "/v1/completions", self._body)
+        except NodeRefusedError as error:
+            raise self._failure(error) from error
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._response is not None:
-            self._response.close()
+        if self._reply is not None:
+            self._reply.close(is_ending=self._is_done)
 
     def __aiter__(self) -> Self:
         return self
@@ -375,23 +396,29 @@ class NodeStream:
             self._events = (await self._read())[::-1]
         data = self._events.pop()
         if data == DONE:
+            self._is_done = True
             raise StopAsyncIteration
         try:
             chunk = _chunk.decode(data)
         except msgspec.DecodeError as error:
             raise NodeRefusedError(self._node.name, f"streams in another dialect: {error}") from error
         if chunk.error is not None:
-            raise _stream_failure(self._node, chunk.error)
+            raise self._failure(_stream_failure(self._node, chunk.error))
+        _checked(self._node, chunk)
+        self._has_output = True
         if chunk.choices and chunk.choices[0].finish_reason:
             self._is_finished = True
         return chunk
 
+    def _failure(self, error: NodeError) -> NodeError:
+        """What an error means here: before the first token, a consumer may have failed to pull."""
+        return _pull_failure(error) if self._is_pull and not self._has_output else error
+
     async def _read(self) -> list[bytes]:
-        assert self._response is not None, "a stream is read inside its context"  # noqa: S101
+        assert self._reply is not None, "a stream is read inside its context"  # noqa: S101
         try:
-            async with asyncio.timeout(self._deadlines.gap_s if self._is_started else self._deadlines.reply_s):
-                data = await self._response.content.readany()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            data = await self._reply.read_some(self._deadlines.gap_s if self._is_started else self._deadlines.reply_s)
+        except OSError as error:
             raise NodeUnreachableError(self._node.name, f"broke off: {type(error).__name__}") from error
         if data:
             self._is_started = True
@@ -401,11 +428,21 @@ class NodeStream:
         raise NodeUnreachableError(self._node.name, "the stream ended early")
 
 
-def _body(model: str, prompt: Prompt, max_tokens: int, sampling: Mapping[str, Any], salt: str) -> dict[str, Any]:
-    body = {"model": model, "prompt": msgspec.Raw(prompt.json), "max_tokens": max_tokens, "return_token_ids": True}
+def _fields(model: str, max_tokens: int, sampling: Mapping[str, Any], salt: str) -> dict[str, Any]:
+    """A completion request but for its prompt."""
+    fields = {"model": model, "max_tokens": max_tokens, "return_token_ids": True, **sampling}
     if salt:
-        body["cache_salt"] = salt
-    return body | dict(sampling)
+        fields["cache_salt"] = salt
+    return fields
+
+
+def _one_token(model: str, salt: str) -> dict[str, Any]:
+    return _fields(model, 1, {"temperature": 0.0}, salt)
+
+
+def _body(fields: dict[str, Any], prompt: Prompt) -> Sequence[bytes]:
+    """The request's JSON, in parts so that a long prompt is never copied."""
+    return msgspec.json.encode(fields)[:-1], b',"prompt":', prompt.json, b"}"
 
 
 def _reply(chunk: Chunk) -> Reply:
@@ -413,16 +450,29 @@ def _reply(chunk: Chunk) -> Reply:
     return Reply(ids[0] if ids else None, chunk.pdd or WorkDone())
 
 
-async def _failure(node: Node, response: aiohttp.ClientResponse) -> NodeError:
-    status = response.status
-    retry_after = response.headers.get("Retry-After", "")
-    async with response:
+def _checked(node: Node, chunk: Chunk) -> Chunk:
+    """The chunk, unless the engine gave the generation up: its tokens are no answer."""
+    if chunk.choices and chunk.choices[0].finish_reason in _GIVEN_UP:
+        raise NodeRefusedError(node.name, "gave the generation up")
+    return chunk
+
+
+def _pull_failure(error: NodeError) -> NodeError:
+    """A stock vLLM that cannot pull says no more than that it failed; new leases may help."""
+    if isinstance(error, NodeRefusedError) and error.status == _SERVER_ERROR:
+        return TransferRefusedError(error.node, error.message, error.status)
+    return error
+
+
+async def _failure(node: Node, reply: HttpReply, silence_s: float) -> NodeError:
+    retry_after = reply.headers.get(b"retry-after", b"")
+    async with reply:
         try:
-            message = _error_message(await response.read())
-        except (aiohttp.ClientError, TimeoutError, OSError):
+            message = _error_message(await reply.read(silence_s))
+        except OSError:
             message = ""
     seconds = int(retry_after) if retry_after.isdigit() else None
-    return _error(node, status, message or f"answered {status}", seconds)
+    return _error(node, reply.status, message or f"answered {reply.status}", seconds)
 
 
 def _stream_failure(node: Node, error: dict[str, Any] | str) -> NodeError:
