@@ -12,7 +12,7 @@ help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 up: runtime ## Start the demo fleet and its dashboard (options: make up ARGS="--engine emulated")
-	@exec $(BIN)/pdd up --die-with-parent $(ARGS)
+	@exec $(BIN)/python -m control.cli.main up --die-with-parent $(ARGS)
 
 test: dev browser lint ## Lint and run the tests (under 12 minutes on 2 cores)
 	@$(PYTEST) -m "not full" $(ARGS)
