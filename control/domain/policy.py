@@ -5,10 +5,20 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from control.domain.policy_fields import FIELDS_BY_PATH, POLICY_FIELDS, FieldKind, HandoffPreference, PolicyField
+from control.domain.policy_fields import (
+    DEFAULT_CLASS,
+    FIELD_FAMILIES,
+    POLICY_FIELDS,
+    FieldKind,
+    HandoffPreference,
+    PolicyField,
+    family_fields,
+    fields_of,
+    find_field,
+    is_member_name,
+)
 
 SCHEMA_VERSION = 1
-DEFAULT_CLASS = "default"
 
 Document = Mapping[str, Any]
 
@@ -53,11 +63,13 @@ class CachePolicy:
 
 @dataclass(frozen=True, slots=True)
 class ServiceClass:
-    """Objectives of one class of requests, seconds."""
+    """Objectives of one class of requests, seconds and ratios, and its price relative to the default class."""
 
     ttft_p90_s: float
     ttft_p99_s: float
     tpot_p90_s: float
+    availability: float
+    price: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +133,7 @@ def parse_policy(document: Document) -> Policy:
         handoff=HandoffPolicy(**{**handoff, "mode": HandoffPreference(handoff["mode"])}),
         outlier=OutlierPolicy(**section("outlier.")),
         cache=CachePolicy(**section("cache.")),
-        classes={DEFAULT_CLASS: ServiceClass(**section(f"classes.{DEFAULT_CLASS}."))},
+        classes={name: ServiceClass(**section(f"classes.{name}.")) for name in _class_names(document)},
     )
 
 
@@ -139,7 +151,7 @@ def effective_values(document: Document) -> dict[str, Any]:
 
 def unknown_fields(document: Document) -> list[str]:
     """Dotted paths of the fields that this release does not know, and so keeps but does not obey."""
-    return sorted(path for path, _ in _leaves(document) if path not in FIELDS_BY_PATH and path != "schema_version")
+    return sorted(path for path, _ in _leaves(document) if find_field(path) is None and path != "schema_version")
 
 
 def diff_policies(before: Document, after: Document) -> list[FieldChange]:
@@ -151,7 +163,8 @@ def diff_policies(before: Document, after: Document) -> list[FieldChange]:
     first, second = effective_values(before), effective_values(after)
     first = {"schema_version": SCHEMA_VERSION, **dict(_leaves(before)), **first}
     second = {"schema_version": SCHEMA_VERSION, **dict(_leaves(after)), **second}
-    paths = [*FIELDS_BY_PATH, *sorted((first.keys() | second.keys()) - FIELDS_BY_PATH.keys())]
+    known = dict.fromkeys(field.path for document in (before, after) for field in fields_of(document))
+    paths = [*known, *sorted((first.keys() | second.keys()) - known.keys())]
     return [
         FieldChange(path, first.get(path), second.get(path)) for path in paths if first.get(path) != second.get(path)
     ]
@@ -164,7 +177,7 @@ def apply_changes(document: Document, changes: Mapping[str, Any]) -> dict[str, A
         PolicyError: a path names no known field, or the result cannot be obeyed.
     """
     changed: dict[str, Any] = deepcopy(dict(document))
-    problems = [FieldProblem(path, "There is no such field.") for path in changes if path not in FIELDS_BY_PATH]
+    problems = [FieldProblem(path, "There is no such field.") for path in changes if find_field(path) is None]
     if not problems:
         _, problems = _check(document)
     if problems:
@@ -193,6 +206,10 @@ def policy_json_schema() -> dict[str, Any]:
         for parent in parents:
             section = section.setdefault(parent, {"type": "object", "properties": {}})["properties"]
         section[leaf] = _field_schema(field)
+    for family in FIELD_FAMILIES:
+        section = root["properties"].setdefault(family, {"type": "object", "properties": {}})
+        members = {field.path.rpartition(".")[2]: _field_schema(field) for field in family_fields(family, "*")}
+        section["additionalProperties"] = {"type": "object", "properties": members}
     return root
 
 
@@ -220,7 +237,7 @@ def _check(document: Document) -> tuple[dict[str, Any], list[FieldProblem]]:
     values: dict[str, Any] = {}
     problems = _version_problems(document) + _section_problems(document)
     broken_sections = {problem.path for problem in problems}
-    for field in POLICY_FIELDS:
+    for field in fields_of(document):
         if any(field.path.startswith(f"{section}.") for section in broken_sections):
             continue
         present, value = _look_up(document, field.path)
@@ -233,9 +250,10 @@ def _check(document: Document) -> tuple[dict[str, Any], list[FieldProblem]]:
             values[field.path] = int(value)
         else:
             values[field.path] = value
-    p90, p99 = values.get("classes.default.ttft_p90_s"), values.get("classes.default.ttft_p99_s")
-    if p90 is not None and p99 is not None and p99 < p90:
-        problems.append(FieldProblem("classes.default.ttft_p99_s", "Must not be below ttft_p90_s."))
+    for name in _class_names(document):
+        p90, p99 = values.get(f"classes.{name}.ttft_p90_s"), values.get(f"classes.{name}.ttft_p99_s")
+        if p90 is not None and p99 is not None and p99 < p90:
+            problems.append(FieldProblem(f"classes.{name}.ttft_p99_s", "Must not be below ttft_p90_s."))
     return values, problems
 
 
@@ -246,8 +264,14 @@ def _version_problems(document: Document) -> list[FieldProblem]:
     return []
 
 
+def _class_names(document: Document) -> list[str]:
+    section = document.get("classes")
+    named = filter(is_member_name, section) if isinstance(section, Mapping) else ()
+    return list(dict.fromkeys((DEFAULT_CLASS, *named)))
+
+
 def _section_problems(document: Document) -> list[FieldProblem]:
-    sections = dict.fromkeys(field.path.rpartition(".")[0] for field in POLICY_FIELDS)
+    sections = dict.fromkeys(field.path.rpartition(".")[0] for field in fields_of(document))
     parents = dict.fromkeys(path for name in sections for path in _ancestors(name))
     found = ((path, *_look_up(document, path)) for path in parents)
     return [
@@ -292,10 +316,18 @@ def _value_problem(field: PolicyField, value: Any) -> str:
 def _leaves(document: Document, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in document.items():
         path = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value and path not in FIELDS_BY_PATH:
+        if isinstance(value, Mapping) and value:
             yield from _leaves(value, f"{path}.")
-        elif not isinstance(value, Mapping) or not any(known.startswith(f"{path}.") for known in FIELDS_BY_PATH):
+        elif not isinstance(value, Mapping) or not _is_section(path):
             yield path, value
+
+
+def _is_section(path: str) -> bool:
+    """Whether known fields lie below a path."""
+    family, _, name = path.partition(".")
+    if family in FIELD_FAMILIES and (not name or is_member_name(name)):
+        return True
+    return any(field.path.startswith(f"{path}.") for field in POLICY_FIELDS)
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -312,7 +344,7 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
 DEFAULT_POLICY_DOCUMENT: dict[str, Any] = _nested({field.path: field.default for field in POLICY_FIELDS})
 
 # Scaled to prompts of 200-1,000 tokens over a 12 Mbit/s flow: 23 KB per token make 0.3 s about twenty tokens.
-# The outlier minimum stays at its default, which no such prompt reaches.
+# A prompt of 600 new tokens takes nine seconds to cross, longer than RLD needs for 64 tokens.
 DEMO_POLICY_DOCUMENT: dict[str, Any] = apply_changes(
     DEFAULT_POLICY_DOCUMENT,
     {
@@ -321,6 +353,8 @@ DEMO_POLICY_DOCUMENT: dict[str, Any] = apply_changes(
         "routing.direct_hit_rate": 0.9,
         "handoff.one_shot_max_tokens": 24,
         "handoff.catch_up_batch_tokens": 16,
+        "outlier.min_uncached_tokens": 600,
+        "outlier.max_output_tokens": 64,
         "classes.default.tpot_p90_s": 0.1,
     },
 )

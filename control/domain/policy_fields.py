@@ -1,9 +1,12 @@
 """The knobs of the policy: one table from which validation, schema, forms and docs are made."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
+
+DEFAULT_CLASS = "default"
 
 
 class FieldKind(StrEnum):
@@ -51,7 +54,7 @@ def _integer(path: str, default: int, bounds: tuple[int, int], help_: str, **mor
     return PolicyField(path, FieldKind.INTEGER, "tokens", default, help_, *bounds, **more)
 
 
-POLICY_FIELDS: tuple[PolicyField, ...] = (
+_FIXED_FIELDS: tuple[PolicyField, ...] = (
     _number(
         "routing.relay_when_transfer_exceeds_s",
         "s",
@@ -141,10 +144,74 @@ POLICY_FIELDS: tuple[PolicyField, ...] = (
         help="Hash blocks with the tenant's name, so that no tenant can time another's cached prefixes.",
         enforced_by=("gateway", "our nodes"),
     ),
-    _number("classes.default.ttft_p90_s", "s", 10.0, (0.001, 3600), "Objective: 90 % of first tokens within this."),
-    _number("classes.default.ttft_p99_s", "s", 15.0, (0.001, 3600), "Objective: 99 % of first tokens within this."),
+)
+
+# Fields of things that the operator names: `*` stands for the name.
+_CLASS_FIELDS: tuple[PolicyField, ...] = (
+    _number("classes.*.ttft_p90_s", "s", 10.0, (0.001, 3600), "Objective: 90 % of first tokens within this."),
     _number(
-        "classes.default.tpot_p90_s", "s", 0.05, (0.0001, 60), "Objective: 90 % of requests at most this per token."
+        "classes.*.ttft_p99_s",
+        "s",
+        15.0,
+        (0.001, 3600),
+        "Objective: 99 % of first tokens within this; a request predicted to miss it is shed when RLD is full.",
+    ),
+    _number("classes.*.tpot_p90_s", "s", 0.05, (0.0001, 60), "Objective: 90 % of requests at most this per token."),
+    _number(
+        "classes.*.availability",
+        "ratio",
+        0.999,
+        (0, 1),
+        "Objective: share of requests that are answered.",
+        enforced_by=("alerts",),
+        disabled_reason="No alert reads it yet.",
+    ),
+    _number(
+        "classes.*.price",
+        "times the default class",
+        1.0,
+        (0, 1000),
+        "What a request of the class is worth.",
+        enforced_by=("cost",),
+        disabled_reason="No cost report reads it yet.",
     ),
 )
+FIELD_FAMILIES: Mapping[str, tuple[PolicyField, ...]] = {"classes": _CLASS_FIELDS}
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+
+def family_fields(family: str, name: str) -> tuple[PolicyField, ...]:
+    """The fields of one named member of a family, such as those of a service class."""
+    return tuple(replace(field, path=field.path.replace("*", name)) for field in FIELD_FAMILIES[family])
+
+
+POLICY_FIELDS: tuple[PolicyField, ...] = (*_FIXED_FIELDS, *family_fields("classes", DEFAULT_CLASS))
 FIELDS_BY_PATH: Mapping[str, PolicyField] = {field.path: field for field in POLICY_FIELDS}
+
+
+def is_member_name(name: object) -> bool:
+    """Whether something can be the name of a member: lower case, and free of what separates paths."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def find_field(path: str) -> PolicyField | None:
+    """The field of that path, also of a family's member that no document names yet; None if there is none."""
+    if path in FIELDS_BY_PATH:
+        return FIELDS_BY_PATH[path]
+    family, _, rest = path.partition(".")
+    name, _, _ = rest.rpartition(".")
+    if family not in FIELD_FAMILIES or not is_member_name(name):
+        return None
+    return next((field for field in family_fields(family, name) if field.path == path), None)
+
+
+def fields_of(document: Mapping[str, Any]) -> tuple[PolicyField, ...]:
+    """The fields that a document has values for: the fixed ones, and those of each member that it names."""
+    members = []
+    for family in FIELD_FAMILIES:
+        section = document.get(family)
+        names = sorted(filter(is_member_name, section)) if isinstance(section, Mapping) else []
+        for name in names:
+            fields = family_fields(family, name)
+            members += [field for field in fields if field.path not in FIELDS_BY_PATH]
+    return (*POLICY_FIELDS, *members)

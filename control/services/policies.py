@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
 from control.domain.policy import FieldChange, FieldProblem, PolicyError, apply_changes, diff_policies, parse_policy
-from control.domain.policy_fields import FIELDS_BY_PATH
+from control.domain.policy_fields import find_field
 from control.errors import (
     ConflictError,
     InvalidError,
@@ -220,15 +220,23 @@ def _drafted(draft: RevisionDraft, base: Mapping[str, Any]) -> tuple[dict[str, A
         changes = diff_policies(base, document)
     except PolicyError as error:
         raise InvalidPolicyError(problems=error.problems) from error
-    locked = [FieldProblem(path, FIELDS_BY_PATH[path].disabled_reason) for path in _locked(changes)]
+    locked = _locked(changes)
     if locked:
         raise InvalidPolicyError(problems=locked)
     return document, changes
 
 
-def _locked(changes: list[FieldChange]) -> list[str]:
-    paths = (change.path for change in changes)
-    return [path for path in paths if path in FIELDS_BY_PATH and FIELDS_BY_PATH[path].disabled_reason]
+def _locked(changes: list[FieldChange]) -> list[FieldProblem]:
+    problems = []
+    for change in changes:
+        field = find_field(change.path)
+        if field is None or not field.disabled_reason:
+            continue
+        # A class that comes or goes has such fields too; only another value than the default asks for something.
+        before, after = (field.default if value is None else value for value in (change.before, change.after))
+        if before != after:
+            problems.append(FieldProblem(field.path, field.disabled_reason))
+    return problems
 
 
 def _check_storable(document: Mapping[str, Any]) -> None:

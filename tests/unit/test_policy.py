@@ -67,8 +67,10 @@ def test_every_default_lies_within_its_own_bounds():
         assert field.enforced_by
 
 
-def test_the_demo_policy_never_calls_a_demo_prompt_an_outlier():
-    assert parse_policy(DEMO_POLICY_DOCUMENT).outlier.min_uncached_tokens > 1000
+def test_the_demo_policy_lets_prompts_of_the_small_model_be_outliers():
+    outlier = parse_policy(DEMO_POLICY_DOCUMENT).outlier
+    assert outlier.enabled
+    assert outlier.min_uncached_tokens + outlier.max_output_tokens < 1000
 
 
 @pytest.mark.parametrize("value", [True, False, math.nan, math.inf, -math.inf, "0.3", None, -0.1, 601, [], {}, 10**400])
@@ -123,11 +125,12 @@ def test_keeps_and_reports_unknown_fields_without_obeying_them():
         "schema_version": 2,
         "routing": {"relay_when_transfer_exceeds_s": 1, "by_moon_phase": True},
         "link": {"ams-fra": {"rate_cap_bytes_per_s": 5}},
-        "classes": {"gold": {"ttft_p90_s": 1}},
+        "classes": {"gold": {"colour": "yellow"}, "Not a name": {"ttft_p90_s": 1}},
         "empty": {},
     }
     assert unknown_fields(document) == [
-        "classes.gold.ttft_p90_s",
+        "classes.Not a name.ttft_p90_s",
+        "classes.gold.colour",
         "empty",
         "link.ams-fra.rate_cap_bytes_per_s",
         "routing.by_moon_phase",
@@ -137,6 +140,36 @@ def test_keeps_and_reports_unknown_fields_without_obeying_them():
     assert changed["link"] == document["link"]
     assert changed["routing"] == {"relay_when_transfer_exceeds_s": 2, "by_moon_phase": True}
     assert document["routing"]["relay_when_transfer_exceeds_s"] == 1
+
+
+def test_a_class_is_made_by_naming_it_and_takes_defaults_for_the_rest():
+    document = apply_changes({}, {"classes.gold.ttft_p90_s": 1, "classes.gold.ttft_p99_s": 2})
+    policy = parse_policy(document)
+    gold = policy.service_class("gold")
+    assert (gold.ttft_p90_s, gold.ttft_p99_s, gold.tpot_p90_s) == (1, 2, 0.05)
+    assert policy.service_class("default").ttft_p90_s == 10
+    changed = {change.path: change.after for change in diff_policies({}, document)}
+    assert changed["classes.gold.ttft_p99_s"] == 2
+    assert unknown_fields(document) == []
+
+
+@pytest.mark.parametrize(
+    ("classes", "path"),
+    [
+        ({"gold": {"ttft_p90_s": 5, "ttft_p99_s": 4}}, "classes.gold.ttft_p99_s"),
+        ({"gold": {"availability": 2}}, "classes.gold.availability"),
+        ({"gold": 3}, "classes.gold"),
+        ([], "classes"),
+    ],
+)
+def test_every_class_is_checked(classes, path):
+    assert problem_paths({"classes": classes}) == [path]
+
+
+@pytest.mark.parametrize("path", ["classes.Gold.ttft_p90_s", "classes..ttft_p90_s", "classes.gold", "classes.gold.x"])
+def test_a_class_needs_a_plain_name_and_a_known_field(path):
+    with pytest.raises(PolicyError):
+        apply_changes({}, {path: 1})
 
 
 def test_a_change_must_name_a_known_field():

@@ -119,6 +119,7 @@ def test_going_back_makes_a_copy_under_a_new_number(seeded, orders):
         (replace(DRAFT, changes={"no.such": 1}), InvalidPolicyError),
         (replace(DRAFT, changes={"cache.block_tokens": 128}), InvalidPolicyError),
         (replace(DRAFT, changes=None, document={"cache": {"block_tokens": 128}}), InvalidPolicyError),
+        (replace(DRAFT, changes={"classes.gold.price": 2.0}), InvalidPolicyError),
         (replace(DRAFT, changes=None, document={"routing": 3}), InvalidPolicyError),
         (replace(DRAFT, changes=None, document={"extra": [math.nan]}), InvalidPolicyError),
         (replace(DRAFT, changes=None, document={"extra": "\ud800"}), InvalidPolicyError),
