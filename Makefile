@@ -4,6 +4,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 ARGS ?=
 PYTEST := $(BIN)/python -m pytest
+# Quick ones first; those that share a whole fleet one after another.
+SUITES ?= tests/unit tests/contract tests/integration tests/browser tests/faults
 
 .DEFAULT_GOAL := help
 .PHONY: help up test test-full test-faults lint format bench bench-ttft bench-handoff bench-gateway python runtime dev browser
@@ -15,10 +17,10 @@ up: runtime ## Start the demo fleet and its dashboard (options: make up ARGS="--
 	@exec $(BIN)/python -m control.cli.main up --die-with-parent $(ARGS)
 
 test: dev browser lint ## Lint and run the tests (under 12 minutes on 2 cores)
-	@$(PYTEST) -m "not full" $(ARGS)
+	@$(PYTEST) -m "not full" $(SUITES) $(ARGS)
 
 test-full: dev browser lint ## Run every test, the slow ones too
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) $(SUITES) $(ARGS)
 
 test-faults: dev ## Run the tests that kill processes on purpose
 	@$(PYTEST) -m faults $(ARGS)
