@@ -96,8 +96,8 @@ class Rig:
     records: list[RequestRecord] = field(default_factory=list)
     revision: int = 0
 
-    def fleet(self, urls: dict[str, str] | None = None) -> FleetSnapshot:
-        """The fleet document; `urls` replaces addresses of nodes."""
+    def fleet(self, urls: dict[str, str] | None = None, engine: str = "emulated") -> FleetSnapshot:
+        """The fleet document; `urls` replaces addresses of nodes, `engine` is what they are taken for."""
         host, port = self.relay_address
         roles = {"ams-p": Role.PREFILL, "ams-rld": Role.RELAY, "fra-md": Role.MAIN}
         nodes = tuple(
@@ -106,7 +106,7 @@ class Rig:
                 name[:3],
                 roles[name.rsplit("-", 1)[0]],
                 (urls or {}).get(name, client.url),
-                "emulated",
+                engine,
                 MODEL,
                 slots=client.node.engine.slots,
             )
@@ -130,9 +130,11 @@ class Rig:
         headers = {"Authorization": f"Bearer {SECRET}"}
         return await self.http.put(f"{self.url}/admin/v1/config", json=document, headers=headers, params=params)
 
-    async def configure(self, changes: dict[str, Any], urls: dict[str, str] | None = None) -> None:
+    async def configure(
+        self, changes: dict[str, Any], urls: dict[str, str] | None = None, engine: str = "emulated"
+    ) -> None:
         """Run on the default policy with changes."""
-        response = await self.put_config(apply_changes(DEFAULT_POLICY_DOCUMENT, changes), self.fleet(urls))
+        response = await self.put_config(apply_changes(DEFAULT_POLICY_DOCUMENT, changes), self.fleet(urls, engine))
         assert response.status_code == 200, response.text
 
     def body(self, prompt: Sequence[int] | str, **fields: Any) -> dict[str, Any]:

@@ -42,6 +42,11 @@ class Node:
     slots: int = 4
     state: NodeState = NodeState.READY
 
+    @property
+    def is_stock(self) -> bool:
+        """Whether it is an unchanged vLLM, which keeps whole blocks only and lacks our extensions."""
+        return self.engine == "vllm"
+
 
 @dataclass(frozen=True, slots=True)
 class Link:

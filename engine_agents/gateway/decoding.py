@@ -5,17 +5,22 @@ from typing import Any
 
 from control.domain.commit import Turn
 from control.domain.topology import Node
+from engine_agents.gateway.characters import CheckedStream
 from engine_agents.gateway.exchange import Exchange
 from engine_agents.gateway.node_client import Chunk, NodeRefusedError, NodeStream, Prompt, WorkDone
 
 
 def open_stream(
     x: Exchange, node: Node, prompt: Prompt, max_tokens: int, kv_params: Mapping[str, Any] | None = None
-) -> NodeStream:
+) -> NodeStream | CheckedStream:
     """The request's generation on a node, from this prompt on, with the client's sampling."""
-    return x.client.stream(
-        node, prompt, x.request.model, max_tokens, sampling=x.request.sampling, kv_params=kv_params, salt=x.salt
+    model = x.request.model
+    stream = x.client.stream(
+        node, prompt, model, max_tokens, sampling=x.request.sampling, kv_params=kv_params, salt=x.salt
     )
+    if not node.is_stock:
+        return stream
+    return CheckedStream(stream, x.client, node, model, x.state.whole_token_ids(model))
 
 
 async def decode_to_end(

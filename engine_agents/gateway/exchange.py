@@ -112,7 +112,7 @@ class Exchange:
         if choice.token_ids is None:
             raise NodeRefusedError(node, "streams without token ids")
         try:
-            flush = self.commit.accept(turn, Piece(choice.token_ids, choice.text, choice.finish_reason))
+            flush = self.commit.accept(turn, Piece(choice.token_ids, choice.text, choice.finish_reason, chunk.is_whole))
         except EngineOverrunError as error:
             raise NodeRefusedError(node, str(error)) from error
         if flush is not None and (flush.token_ids or flush.text or flush.finish):

@@ -18,7 +18,6 @@ from engine_agents.gateway.node_client import Chunk, NodeError, Prompt, Reply
 from engine_agents.gateway.planning import Plan, another_node, with_nodes
 from engine_agents.gateway.timeline import Stage
 from engine_agents.gateway.transfers import (
-    STOCK_ENGINE,
     Transfer,
     consumer_params,
     finish_in_background,
@@ -368,7 +367,7 @@ class _Relay:
 def _knobs(x: Exchange, plan: Plan) -> HandoffKnobs:
     policy = x.config.policy.handoff
     batch_tokens = policy.catch_up_batch_tokens
-    if plan.main is not None and plan.main.engine == STOCK_ENGINE:
+    if plan.main is not None and plan.main.is_stock:
         # A stock engine keeps whole blocks only: a smaller batch would leave it nothing.
         block_tokens = x.config.fleet.block_tokens
         batch_tokens = -(-batch_tokens // block_tokens) * block_tokens

@@ -46,6 +46,7 @@ class GatewayState:
         self.leases: set[str] = set()
         self.ends_of_transfers: dict[str, asyncio.Event] = {}
         self.prefill_s_per_token = DEFAULT_PREFILL_S_PER_TOKEN
+        self._whole_token_ids: dict[str, set[int]] = {}
         self._assigned: Counter[str] = Counter()
         self._work: dict[str, set[asyncio.Timeout]] = {}
         self._known_nodes: dict[str, str] = {}
@@ -109,6 +110,10 @@ class GatewayState:
         sample = seconds / uncached_tokens
         known = self.prefill_s_per_token
         self.prefill_s_per_token = sample if known == 0.0 else known + PREFILL_SMOOTHING * (sample - known)
+
+    def whole_token_ids(self, model: str) -> set[int]:
+        """Tokens known to be made of whole characters; each stream of the model adds to them."""
+        return self._whole_token_ids.setdefault(model, set())
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Start a task that outlives the request it serves; `close` ends it."""

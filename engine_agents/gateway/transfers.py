@@ -17,7 +17,6 @@ from engine_agents.gateway.timeline import Stage
 log = logging.getLogger(__name__)
 
 MAX_TRANSFERS_IN_BACKGROUND = 64
-STOCK_ENGINE = "vllm"
 
 
 class HeldLease:
@@ -74,7 +73,7 @@ class Transfer:
         self._state = state
         self._is_open = True
         self._waits_for: list[asyncio.Event] = []
-        if plan.main.engine == STOCK_ENGINE:
+        if plan.main.is_stock:
             overlapping = state.index.transfers_covering(plan.main.name, plan.hashes)
             self._waits_for = [state.ends_of_transfers[key] for key in overlapping if key in state.ends_of_transfers]
         self._end_event = state.ends_of_transfers[self.transfer_id] = asyncio.Event()
