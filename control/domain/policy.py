@@ -68,8 +68,8 @@ class ServiceClass:
     ttft_p90_s: float
     ttft_p99_s: float
     tpot_p90_s: float
-    availability: float
-    price: float
+    availability: float = 0.999
+    price: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
+_SHA256_HEX_CHARS = 64
+
 
 class Role(StrEnum):
     """What a node is used for; a node itself can do all three."""
@@ -76,6 +78,31 @@ class Gateway:
 
 
 @dataclass(frozen=True, slots=True)
+class Tenant:
+    """Who may use a gateway.
+
+    `key_sha256` is the hash of its API key in hex, `classes` are the service classes open to it, its usual one first.
+    `salt` says whether its cached prefixes are kept apart from others'; None leaves it to the policy.
+    """
+
+    name: str
+    key_sha256: str
+    classes: tuple[str, ...] = ("default",)
+    salt: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what could never be matched.
+
+        Raises:
+            ValueError: it has no class, or its key's hash is none.
+        """
+        if not self.classes:
+            raise ValueError(f"tenant {self.name} has no service class")
+        if len(self.key_sha256) != _SHA256_HEX_CHARS or not set(self.key_sha256) <= set("0123456789abcdef"):
+            raise ValueError(f"tenant {self.name} has no SHA-256 of a key")
+
+
+@dataclass(frozen=True, slots=True)
 class FleetSnapshot:
     """Everything a gateway needs to know of the fleet, as plain data that survives JSON."""
 
@@ -83,6 +110,7 @@ class FleetSnapshot:
     nodes: tuple[Node, ...] = ()
     links: tuple[Link, ...] = ()
     gateways: tuple[Gateway, ...] = ()
+    tenants: tuple[Tenant, ...] = ()
     model: str = ""
     kv_bytes_per_token: int = 0
     block_tokens: int = 64
@@ -116,6 +144,10 @@ class FleetSnapshot:
             nodes=nodes,
             links=tuple(Link(**link) for link in document["links"]),
             gateways=tuple(Gateway(**gateway) for gateway in document.get("gateways", ())),
+            tenants=tuple(
+                Tenant(**{**tenant, "classes": tuple(tenant.get("classes", ("default",)))})
+                for tenant in document.get("tenants", ())
+            ),
             model=document["model"],
             kv_bytes_per_token=document["kv_bytes_per_token"],
             block_tokens=document["block_tokens"],

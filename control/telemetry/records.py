@@ -73,6 +73,8 @@ class RequestRecord(msgspec.Struct, array_like=True, frozen=True):
     gateway_overhead_s: float = 0.0
     relay_utilization: float = 0.0
     stages: tuple[StageTime, ...] = ()
+    output_bound_tokens: int = 0
+    output_bound_source: str = ""
 
     @property
     def prefix_hit_rate(self) -> float | None:

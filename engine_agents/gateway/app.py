@@ -23,6 +23,7 @@ from engine_agents.gateway.responses import (
     send_json,
     send_refusal,
 )
+from engine_agents.gateway.tenants import Caller, identify
 from engine_agents.gateway.timeline import Timeline
 
 log = logging.getLogger(__name__)
@@ -85,20 +86,31 @@ class GatewayApp:
 
     async def _generate(self, endpoint: str, scope: Scope, receive: Receive, send: Send) -> None:
         timeline = Timeline()
-        headers = _headers(scope)
-        echoed: tuple[Header, ...] = ((b"x-request-id", headers.request_id.encode()),)
+        request_id = _request_id(scope)
+        echoed: tuple[Header, ...] = ((b"x-request-id", request_id.encode()),)
         try:
+            headers = _headers(scope, request_id, self._caller(scope))
             body = await read_body(scope, receive, self._max_body_bytes)
             request = parse_request(endpoint, body)
         except RefusalError as refusal:
             self._gateway.metrics.count_unread()
             await send_refusal(send, refusal, echoed)
             return
-        response = _response(request, headers.request_id, send, echoed)
+        response = _response(request, request_id, send, echoed)
         work = self._gateway.answer(request, headers, timeline, response)
         await _while_connected(receive, work)
 
-    async def _models(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+    def _caller(self, scope: Scope) -> Caller:
+        peer = scope.get("client")
+        return identify(
+            self._gateway.configs.running,
+            header(scope, b"authorization"),
+            peer[0] if peer else "",
+            header(scope, b"x-pdd-service-class"),
+        )
+
+    async def _models(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        self._caller(scope)
         config = self._gateway.running_config()
         cards = [{"id": model, "object": "model", "created": 0, "owned_by": "pdd"} for model in config.models]
         await send_json(send, 200, msgspec.json.encode({"object": "list", "data": cards}))
@@ -163,13 +175,18 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-def _headers(scope: Scope) -> Headers:
+def _request_id(scope: Scope) -> str:
     request_id = header(scope, b"x-request-id")
     is_usable = 0 < len(request_id) <= MAX_REQUEST_ID_CHARS and request_id.isascii() and request_id.isprintable()
+    return request_id if is_usable else new_request_id()
+
+
+def _headers(scope: Scope, request_id: str, caller: Caller) -> Headers:
     return Headers(
-        request_id=request_id if is_usable else new_request_id(),
+        request_id=request_id,
         traffic="demo" if header(scope, b"x-pdd-traffic").lower() == "demo" else "live",
         wants_explanation=header(scope, b"x-pdd-explain") == "1",
+        caller=caller,
     )
 
 

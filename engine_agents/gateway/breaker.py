@@ -25,6 +25,11 @@ class Breakers:
         failures = self._failures.get(node)
         return failures is None or self._now() >= failures.retry_at_s
 
+    def retry_in_s(self, node: str) -> float:
+        """Seconds until the node may be sent work again; 0 if it may now."""
+        failures = self._failures.get(node)
+        return 0.0 if failures is None else max(0.0, failures.retry_at_s - self._now())
+
     def failed(self, node: str) -> None:
         """The node could not be reached or broke off."""
         failures = self._failures.setdefault(node, _Failures())

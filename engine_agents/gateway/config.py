@@ -2,14 +2,15 @@
 
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from control.domain.policy import Policy, PolicyError, parse_policy
-from control.domain.topology import FleetSnapshot, Node, NodeState, Role
+from control.domain.topology import FleetSnapshot, Node, NodeState, Role, Tenant
 
 
 class ConfigError(ValueError):
@@ -37,6 +38,7 @@ class RunningConfig:
     policy: Policy
     fleet: FleetSnapshot
     applied_at_s: float
+    tenants_by_key: Mapping[str, Tenant] = field(default_factory=dict)
 
     def nodes(self, role: Role, model: str) -> list[Node]:
         """Nodes of a role that serve a model, in the order of the fleet document."""
@@ -133,4 +135,7 @@ def _checked(document: ConfigDocument) -> RunningConfig:
         raise ConfigError(f"policy: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"fleet: {type(error).__name__}: {error}") from error
-    return RunningConfig(document.revision, policy, fleet, document.applied_at)
+    tenants_by_key = {tenant.key_sha256: tenant for tenant in fleet.tenants}
+    if len(tenants_by_key) < len(fleet.tenants):
+        raise ConfigError("fleet: two tenants have the same API key")
+    return RunningConfig(document.revision, policy, fleet, document.applied_at, tenants_by_key)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from control.domain.commit import Commit, EngineOverrunError, Flush, Piece, Turn
 from control.domain.outcome import Outcome
+from control.domain.output_bound import OutputBound
 from control.domain.routing import Route
 from control.domain.topology import Link
 from control.telemetry.records import RequestRecord
@@ -21,6 +22,7 @@ from engine_agents.gateway.node_client import (
 )
 from engine_agents.gateway.openai_schema import GenerationRequest
 from engine_agents.gateway.state import GatewayState
+from engine_agents.gateway.tenants import ANYBODY, Caller
 from engine_agents.gateway.timeline import Timeline
 
 log = logging.getLogger(__name__)
@@ -39,8 +41,8 @@ class Headers:
 
     request_id: str
     traffic: str = "live"
-    service_class: str = "default"
     wants_explanation: bool = False
+    caller: Caller = ANYBODY
 
 
 @dataclass(slots=True)
@@ -77,16 +79,21 @@ class Exchange:
     prompt: Prompt
     commit: Commit
     answer: Answer
-    tenant: str = ""
+    bound: OutputBound
     facts: Facts = field(default_factory=Facts)
     excluded: set[str] = field(default_factory=set)
     unsent_tokens: int = 0
 
     @property
     def salt(self) -> str:
-        """What block hashes of this request are salted with; empty for none."""
-        tenant = self.tenant if self.config.policy.cache.tenant_salt else ""
-        return f"{tenant}/{self.request.cache_salt}" if tenant else self.request.cache_salt
+        """What block hashes of this request are salted with, here and on every node; empty for none.
+
+        A client's own salt cannot begin as a tenant's does, so that no tenant can name itself into another's cache.
+        """
+        own = self.request.cache_salt
+        if self.headers.caller.is_salted:
+            return f"tenant:{self.headers.caller.tenant}/{own}"
+        return f"client:{own}" if own else ""
 
     def note_transfer(self, link: Link | None, pipeline: str, work: WorkDone, seconds: float) -> None:
         """Note what a transfer moved; the engine's own time counts where it gives one."""
@@ -138,8 +145,8 @@ class Exchange:
             status=status,
             policy_revision=self.config.revision,
             traffic=self.headers.traffic,
-            tenant=self.tenant,
-            service_class=self.headers.service_class,
+            tenant=self.headers.caller.tenant,
+            service_class=self.headers.caller.service_class,
             stream=self.request.is_stream,
             prefill_node=facts.prefill_node,
             relay_node=facts.relay_node,
@@ -172,6 +179,8 @@ class Exchange:
             gateway_overhead_s=times.overhead_s,
             relay_utilization=inputs.relay_utilization if inputs else 0.0,
             stages=times.stages,
+            output_bound_tokens=self.bound.tokens,
+            output_bound_source=self.bound.source.value,
         )
 
 

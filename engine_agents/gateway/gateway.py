@@ -8,6 +8,7 @@ from typing import Any
 
 from control.domain.commit import Commit
 from control.domain.outcome import Outcome
+from control.domain.output_bound import output_bound
 from control.domain.topology import Node, NodeState, Role
 from control.telemetry.records import RequestRecord
 from engine_agents.gateway.config import ConfigStore, RunningConfig
@@ -63,6 +64,8 @@ class Gateway:
             x = await self._prepare(request, headers, timeline, response)
             await serve(x)
             outcome, status = Outcome.COMPLETED, 200
+            if request.max_tokens is None:
+                self.state.outputs.add(headers.caller.tenant, x.commit.output_tokens)
             explanation = _explain(x) if headers.wants_explanation else None
             await response.finish(_usage(x), explanation)
         except RefusalError as refusal:
@@ -95,6 +98,7 @@ class Gateway:
         with timeline.stage(Stage.TOKENIZE):
             ids, limit = await self._tokenize(config, request)
         max_tokens = _checked_max_tokens(request, len(ids), limit)
+        likely_tokens = self.state.outputs.likely_tokens(headers.caller.tenant) if request.max_tokens is None else None
         return Exchange(
             headers=headers,
             request=request,
@@ -105,6 +109,7 @@ class Gateway:
             prompt=Prompt(ids),
             commit=Commit(max_tokens, request.stop),
             answer=response,
+            bound=output_bound(request.max_tokens, max_tokens, likely_tokens),
         )
 
     async def _tokenize(self, config: RunningConfig, request: GenerationRequest) -> tuple[tuple[int, ...], int]:
@@ -155,7 +160,8 @@ class Gateway:
             status=status,
             policy_revision=config.revision if config else 0,
             traffic=headers.traffic,
-            service_class=headers.service_class,
+            tenant=headers.caller.tenant,
+            service_class=headers.caller.service_class,
             stream=request.is_stream,
             e2e_s=timeline.elapsed_s,
             stages=timeline.stages,
@@ -217,6 +223,10 @@ def _explain(x: Exchange) -> dict[str, Any]:
         "input_tokens": len(x.prompt),
         "output_tokens": x.commit.output_tokens,
         "eager_tokens": x.commit.eager_tokens,
+        "output_bound_tokens": x.bound.tokens,
+        "output_bound_source": x.bound.source.value,
+        "tenant": x.headers.caller.tenant,
+        "service_class": x.headers.caller.service_class,
         "uncached_tokens": route.inputs.uncached_tokens,
         "predicted_transfer_s": route.inputs.predicted_transfer_s,
         "transfer_s": facts.transfer_s,

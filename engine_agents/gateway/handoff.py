@@ -196,7 +196,7 @@ class _Relay:
             async with hold_lease(x, self.plan.prefill, prompt, is_first=self.relay_starts == 1) as held:
                 x.state.index.add_resident(self.plan.prefill.name, self.plan.hashes)
                 put(Prefilled())
-                params = consumer_params(held.lease, None, "", "relay", x.headers.service_class)
+                params = consumer_params(held.lease, None, "", "relay", x.headers.caller.service_class)
                 start_s = x.timeline.elapsed_s
                 stream = open_stream(x, node, prompt, min(cap, x.commit.remaining_tokens), params)
                 async with x.state.work_on(node), stream as chunks:
@@ -243,6 +243,7 @@ class _Relay:
 
     def _end_relay_stage(self) -> None:
         if self.decode_start_s is not None:
+            self.x.state.relay_held(self.x.timeline.elapsed_s - self.decode_start_s)
             self.x.timeline.add(Stage.RELAY_DECODE, self.decode_start_s)
 
     # The way to MD
@@ -274,7 +275,7 @@ class _Relay:
         """Decide on the next step now that MD has all that was sent to it; True for the cut."""
         pending = self.answered_tokens - self.caught_up_tokens
         if self.mode is None:
-            self.mode = choose_handoff_mode(pending, self.x.state.relay_is_at_ceiling, self.knobs)
+            self.mode = choose_handoff_mode(pending, self._pool_is_at_ceiling(), self.knobs)
             self.x.facts.handoff_mode = self.mode.value
         step = next_handoff_step(self.mode, pending, self.last_pending_tokens, self.batches, self.knobs)
         if step is HandoffStep.CUT or not self.relay_runs:
@@ -284,6 +285,10 @@ class _Relay:
         self.x.facts.handoff_batches += 1
         self.batch_task = asyncio.create_task(self._send_batch(self.answered_tokens, self.x.current_prompt()))
         return False
+
+    def _pool_is_at_ceiling(self) -> bool:
+        assert self.plan.relay is not None, "a RELAY plan has a relay"  # noqa: S101
+        return (self.plan.relay.site, self.x.request.model) in self.x.state.pools_at_ceiling
 
     async def _send_batch(self, tokens: int, prompt: Prompt) -> None:
         assert self.plan.main is not None, "a RELAY plan has a main node"  # noqa: S101

@@ -4,26 +4,21 @@ import asyncio
 
 from control.domain.commit import Side
 from control.domain.prefix import block_hashes
-from control.domain.routing import Pipeline, Reason
+from control.domain.routing import Pipeline
 from control.domain.topology import Node
 from engine_agents.gateway.decoding import decode_to_end
-from engine_agents.gateway.errors import RefusalError, failed_upstream, invalid, unavailable
+from engine_agents.gateway.errors import failed_upstream, invalid, unavailable
 from engine_agents.gateway.exchange import Exchange, note_failure
 from engine_agents.gateway.handoff import run_relay
 from engine_agents.gateway.node_client import NodeBusyError, NodeError, NodeRefusedError
 from engine_agents.gateway.planning import Plan, plan_route
+from engine_agents.gateway.shedding import shed
 from engine_agents.gateway.timeline import Stage
 from engine_agents.gateway.transfers import Transfer, consumer_params, hold_lease
 
 MAX_FRUITLESS_ATTEMPTS = 4
 RETRY_PAUSE_S = 0.25
 _BAD_INPUT = 400
-
-_SHED = {
-    Reason.NO_MAIN: "No main decode node can take the request.",
-    Reason.NO_PREFILL: "No node can take the request.",
-    Reason.RELAY_AT_CEILING_SLO_MISSED: "Relay decode is full, and main decode alone would miss the objective.",
-}
 
 
 async def serve(x: Exchange) -> None:
@@ -82,12 +77,7 @@ async def _run(x: Exchange, plan: Plan) -> None:
             with x.state.assigned(plan.relay):
                 await _run_outlier(x, plan, plan.relay)
         case Pipeline.NONE:
-            raise _shed(plan)
-
-
-def _shed(plan: Plan) -> RefusalError:
-    reason = plan.route.reason
-    return unavailable(_SHED.get(reason, "The request cannot be served now."), reason.wire, retry_after_s=2)
+            raise shed(x, plan)
 
 
 async def _run_direct(x: Exchange, plan: Plan, main: Node) -> None:
@@ -105,7 +95,7 @@ async def _run_direct(x: Exchange, plan: Plan, main: Node) -> None:
         async with hold_lease(x, plan.prefill, plan.prompt, is_first=True) as held:
             x.state.index.add_resident(plan.prefill.name, plan.hashes)
             params = consumer_params(
-                held.lease, plan.link, transfer.transfer_id, plan.route.pipeline.wire, x.headers.service_class
+                held.lease, plan.link, transfer.transfer_id, plan.route.pipeline.wire, x.headers.caller.service_class
             )
             start_s = x.timeline.elapsed_s
             first_s = start_s
@@ -140,8 +130,9 @@ async def _run_outlier(x: Exchange, plan: Plan, relay: Node) -> None:
             held.used()
             x.timeline.add(Stage.KV_RDMA, start_s, first_s)
 
-        params = consumer_params(held.lease, None, "", plan.route.pipeline.wire, x.headers.service_class)
+        params = consumer_params(held.lease, None, "", plan.route.pipeline.wire, x.headers.caller.service_class)
         await decode_to_end(x, turn, relay, plan.prompt, kv_params=params, on_first=on_first)
+        x.state.relay_held(x.timeline.elapsed_s - first_s)
         x.timeline.add(Stage.RELAY_DECODE, first_s)
 
 

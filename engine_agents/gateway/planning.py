@@ -56,8 +56,11 @@ def plan_route(x: Exchange, excluded: Collection[str], *, trust_breakers: bool =
     inputs, link = _inputs(x, prompt, hashes, choice)
     route_knobs = _route_knobs(x)
     pipeline, reason = choose_pipeline(inputs, route_knobs)
-    x.state.relay_is_at_ceiling = relay_at_ceiling(
-        inputs.relay_utilization, inputs.relay_was_at_ceiling, route_knobs.relay_load_ceiling
+    x.state.judge_ceiling(
+        (x.config.node(choice.prefill).site, x.request.model),
+        is_at_ceiling=relay_at_ceiling(
+            inputs.relay_utilization, inputs.relay_was_at_ceiling, route_knobs.relay_load_ceiling
+        ),
     )
     return _plan(x, Route(pipeline, reason, choice, link.name if link else "", inputs), prompt, hashes, link)
 
@@ -130,11 +133,11 @@ def _inputs(
         input_tokens=len(prompt),
         resident_tokens=resident,
         in_flight_tokens=in_flight,
-        max_output_tokens=x.commit.remaining_tokens,
+        max_output_tokens=max(1, x.bound.tokens - x.commit.output_tokens),
         predicted_transfer_s=transfer_s,
         predicted_direct_ttft_s=prefill_tokens * state.prefill_s_per_token + transfer_s,
         relay_utilization=relay_utilization(state, relays),
-        relay_was_at_ceiling=state.relay_is_at_ceiling,
+        relay_was_at_ceiling=(site, x.request.model) in state.pools_at_ceiling,
         has_main=choice.main is not None,
         has_relay=choice.relay is not None,
         parameter_forces_direct=bool(x.request.forced_direct_by),
@@ -168,7 +171,7 @@ def _route_knobs(x: Exchange) -> RouteKnobs:
         relay_when_transfer_exceeds_s=routing.relay_when_transfer_exceeds_s,
         direct_hit_rate=HIT_RULE_OFF if routing.direct_hit_rate is None else routing.direct_hit_rate,
         relay_load_ceiling=routing.relay_load_ceiling,
-        ttft_limit_s=policy.service_class(x.headers.service_class).ttft_p99_s,
+        ttft_limit_s=policy.service_class(x.headers.caller.service_class).ttft_p99_s,
         outlier_enabled=outlier.enabled,
         outlier_min_uncached_tokens=outlier.min_uncached_tokens,
         outlier_max_output_tokens=outlier.max_output_tokens,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import uvicorn
 
-from control.domain.policy import DEFAULT_CLASS, ServiceClass
+from control.domain.policy import ServiceClass
+from control.domain.policy_fields import DEFAULT_CLASS
 from engine_agents.gateway.app import GatewayApp
 from engine_agents.gateway.config import ConfigStore
 from engine_agents.gateway.gateway import Gateway

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+from control.domain.output_bound import OutputHistory
 from control.domain.prefix import PrefixIndex
 from control.domain.topology import Node
 from engine_agents.gateway.breaker import Breakers
@@ -17,7 +18,12 @@ from engine_agents.gateway.node_client import NodeUnreachableError
 INDEX_CAPACITY_BLOCKS = 1_000_000
 DEFAULT_PREFILL_S_PER_TOKEN = 0.0
 PREFILL_SMOOTHING = 0.2
+FIRST_RELAY_HOLD_S = 2.0
+RELAY_HOLD_SMOOTHING = 0.1
 
+
+RelayPool = tuple[str, str]
+"""Relay nodes that stand in for each other: their site and model."""
 
 TransferListener = Callable[[str, str, float, int], None]
 """Told of each transfer that arrived: link, pipeline, seconds, bytes."""
@@ -38,7 +44,9 @@ class GatewayState:
         self.index = PrefixIndex(INDEX_CAPACITY_BLOCKS)
         self.links = LinkLoad(now)
         self.breakers = Breakers(now)
-        self.relay_is_at_ceiling = False
+        self.pools_at_ceiling: set[RelayPool] = set()
+        self.relay_hold_s = FIRST_RELAY_HOLD_S
+        self.outputs = OutputHistory()
         self.requests_in_flight = 0
         self.transfers_in_background = 0
         self.token_mismatches = 0
@@ -111,6 +119,17 @@ class GatewayState:
         known = self.prefill_s_per_token
         self.prefill_s_per_token = sample if known == 0.0 else known + PREFILL_SMOOTHING * (sample - known)
 
+    def relay_held(self, seconds: float) -> None:
+        """Learn from one relay generation how long a slot is held."""
+        self.relay_hold_s += RELAY_HOLD_SMOOTHING * (seconds - self.relay_hold_s)
+
+    def judge_ceiling(self, pool: RelayPool, *, is_at_ceiling: bool) -> None:
+        """Keep whether a pool takes no more, for the hysteresis of the next decision."""
+        if is_at_ceiling:
+            self.pools_at_ceiling.add(pool)
+        else:
+            self.pools_at_ceiling.discard(pool)
+
     def whole_token_ids(self, model: str) -> set[int]:
         """Tokens known to be made of whole characters; each stream of the model adds to them."""
         return self._whole_token_ids.setdefault(model, set())
@@ -150,6 +169,6 @@ class GatewayState:
             "transfers_in_background": self.transfers_in_background,
             "tasks": len(self._tasks),
             "index_resident_blocks": {name: self.index.resident_blocks(name) for name in self._known_nodes},
-            "relay_is_at_ceiling": self.relay_is_at_ceiling,
+            "pools_at_ceiling": sorted(f"{site}/{model}" for site, model in self.pools_at_ceiling),
             "open_breakers": self.breakers.open_nodes(),
         }

@@ -134,7 +134,7 @@ async def pull_ahead(x: Exchange, plan: Plan, transfer: Transfer) -> None:
         await transfer.may_start()
         async with hold_lease(x, plan.prefill, plan.prompt, is_first=False) as held:
             params = consumer_params(
-                held.lease, plan.link, transfer.transfer_id, plan.route.pipeline.wire, x.headers.service_class
+                held.lease, plan.link, transfer.transfer_id, plan.route.pipeline.wire, x.headers.caller.service_class
             )
             start_s = x.timeline.elapsed_s
             async with x.state.work_on(plan.main):
