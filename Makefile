@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 SUITES ?= tests/unit tests/contract tests/integration tests/browser tests/faults
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-full test-faults lint format bench bench-ttft bench-handoff bench-gateway python runtime dev browser
+.PHONY: help up test test-full test-faults smoke-vllm test-vllm lint format bench bench-ttft bench-handoff bench-gateway python runtime dev browser
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -24,6 +24,12 @@ test-full: dev browser lint ## Run every test, the slow ones too
 
 test-faults: dev ## Run the tests that kill processes on purpose
 	@$(PYTEST) -m faults $(ARGS)
+
+smoke-vllm: dev ## Check stock vLLM as P, RLD and MD behind the gateway (10 GB of memory, 3 GB to install, 10 minutes)
+	@nice $(BIN)/python -m tests.vllm.smoke
+
+test-vllm: dev ## Run the same check as tests
+	@nice $(PYTEST) -m vllm tests/vllm $(ARGS)
 
 lint: dev ## Check style, types and layers
 	@$(BIN)/ruff check .

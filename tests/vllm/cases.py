@@ -1,0 +1,25 @@
+"""The requests of the vLLM check, by the policy they run under."""
+
+from tests.gateways import CATCH_UP, DIRECT_ALWAYS, ONE_SHOT
+from tests.vllm.fleet import Case
+
+PLANS = {
+    "direct": (DIRECT_ALWAYS, [Case(300), Case(705), Case(1200, ends_itself=True, max_tokens=300)]),
+    "one_shot": (
+        ONE_SHOT,
+        [
+            Case(300, delay_s=0.2),
+            Case(704, delay_s=0.4),
+            Case(1200, delay_s=0.3, ends_itself=True, max_tokens=300),
+            Case(333, delay_s=0.3, has_stop=True),
+            Case(400, delay_s=0.3, is_chat=True),
+        ],
+    ),
+    "catch_up": (
+        CATCH_UP,
+        [Case(310, delay_s=1.0, max_tokens=400), Case(720, delay_s=1.5, max_tokens=400), Case(1100, delay_s=1.0)],
+    ),
+}
+TOGETHER = [Case(250, delay_s=0.3), Case(480, delay_s=0.3), Case(650, delay_s=0.3)]
+OVERLAPPING = Case(900, delay_s=0.5)
+LEFT = Case(500, delay_s=0.2, max_tokens=2000)
