@@ -7,6 +7,8 @@ from typing import Any
 CONTROL_QUEUE = "control"
 PUSH_POLICY = "policies.push"
 REPORT_POLICY = "policies.report"
+SHAPE_LINK = "links.shape"
+REPORT_LINK = "links.report"
 SWEEP = "control.sweep"
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from celery.signals import worker_ready
 
 from control.celery_app import create_celery, send_order, tie_children_to_worker, waiting_orders
-from control.orders import CONTROL_QUEUE, REPORT_POLICY, SWEEP, Order
+from control.orders import CONTROL_QUEUE, REPORT_LINK, REPORT_POLICY, SWEEP, Order
+from control.services.link_rollout import LinkReport, record_link_report, sweep_links
 from control.services.plane import ControlPlane
 from control.services.rollout import Report, record_report, sweep_gateways
 from control.settings import Settings
@@ -50,9 +51,16 @@ def report_policy(**arguments: Any) -> None:
     record_report(_plane(), Report.from_arguments(arguments))
 
 
+@app.task(name=REPORT_LINK)  # type: ignore[untyped-decorator]
+def report_link(**arguments: Any) -> None:
+    """Keep what an agent says the relay of a link enforces."""
+    record_link_report(_plane(), LinkReport.from_arguments(arguments))
+
+
 @app.task(name=SWEEP)  # type: ignore[untyped-decorator]
 def sweep() -> None:
     """Send the active policy again where it is missing; finds what a lost message missed."""
-    pushed = sweep_gateways(_plane(), partial(waiting_orders, app))
+    waiting = partial(waiting_orders, app)
+    pushed = [*sweep_gateways(_plane(), waiting), *sweep_links(_plane(), waiting)]
     if pushed:
         log.info("sent the active policy to %s", ", ".join(pushed))

@@ -63,13 +63,39 @@ class CachePolicy:
 
 @dataclass(frozen=True, slots=True)
 class ServiceClass:
-    """Objectives of one class of requests, seconds and ratios, and its price relative to the default class."""
+    """Objectives of one class of requests, seconds and ratios, its price relative to the default class, and its rank.
+
+    Where transfers wait for a link the higher priority goes first; among those that send, rates follow the weights.
+    """
 
     ttft_p90_s: float
     ttft_p99_s: float
     tpot_p90_s: float
     availability: float = 0.999
     price: float = 1.0
+    link_priority: int = 0
+    link_weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPolicy:
+    """What transfers may take of one link; a cap of None adds none to what the link itself has."""
+
+    rate_cap_bytes_per_s: float | None
+    flow_cap_bytes_per_s: float | None
+    streams_per_transfer: int
+    max_transfers: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillPolicy:
+    """How our nodes cut the prefill of a prompt, in tokens."""
+
+    chunk_tokens: int
+    tail_chunk_min_tokens: int
+
+
+DEFAULT_LINK_POLICY = LinkPolicy(**{field.path.rpartition(".")[2]: field.default for field in FIELD_FAMILIES["link"]})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +107,17 @@ class Policy:
     handoff: HandoffPolicy
     outlier: OutlierPolicy
     cache: CachePolicy
+    prefill: PrefillPolicy
     classes: Mapping[str, ServiceClass]
+    links: Mapping[str, LinkPolicy]
 
     def service_class(self, name: str) -> ServiceClass:
         """Objectives of a class; the default class's where the document has none of that name."""
         return self.classes.get(name, self.classes[DEFAULT_CLASS])
+
+    def link(self, name: str) -> LinkPolicy:
+        """What holds on a link; the defaults where the document does not name it."""
+        return self.links.get(name, DEFAULT_LINK_POLICY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +165,9 @@ def parse_policy(document: Document) -> Policy:
         handoff=HandoffPolicy(**{**handoff, "mode": HandoffPreference(handoff["mode"])}),
         outlier=OutlierPolicy(**section("outlier.")),
         cache=CachePolicy(**section("cache.")),
+        prefill=PrefillPolicy(**section("prefill.")),
         classes={name: ServiceClass(**section(f"classes.{name}.")) for name in _class_names(document)},
+        links={name: LinkPolicy(**section(f"link.{name}.")) for name in _member_names(document, "link")},
     )
 
 
@@ -265,9 +299,12 @@ def _version_problems(document: Document) -> list[FieldProblem]:
 
 
 def _class_names(document: Document) -> list[str]:
-    section = document.get("classes")
-    named = filter(is_member_name, section) if isinstance(section, Mapping) else ()
-    return list(dict.fromkeys((DEFAULT_CLASS, *named)))
+    return list(dict.fromkeys((DEFAULT_CLASS, *_member_names(document, "classes"))))
+
+
+def _member_names(document: Document, family: str) -> list[str]:
+    section = document.get(family)
+    return [name for name in section if is_member_name(name)] if isinstance(section, Mapping) else []
 
 
 def _section_problems(document: Document) -> list[FieldProblem]:
@@ -356,5 +393,7 @@ DEMO_POLICY_DOCUMENT: dict[str, Any] = apply_changes(
         "outlier.min_uncached_tokens": 600,
         "outlier.max_output_tokens": 64,
         "classes.default.tpot_p90_s": 0.1,
+        # One stream per transfer, or four of 12 Mbit/s would fill the demo's 40 Mbit/s link and hide what it shows.
+        "link.ams-fra.streams_per_transfer": 1,
     },
 )

@@ -136,6 +136,22 @@ _FIXED_FIELDS: tuple[PolicyField, ...] = (
         enforced_by=("gateway", "our nodes"),
         disabled_reason="Nodes cut their blocks when they start: the fleet document sets the size.",
     ),
+    _integer(
+        "prefill.chunk_tokens",
+        8192,
+        (64, 1_000_000),
+        "Prompts are prefilled in chunks of this many tokens.",
+        enforced_by=("our nodes",),
+        disabled_reason="Nodes take it when they start: a start flag of the engine.",
+    ),
+    _integer(
+        "prefill.tail_chunk_min_tokens",
+        512,
+        (0, 1_000_000),
+        "A last chunk smaller than this is joined to the one before it; 0 switches the rule off.",
+        enforced_by=("our nodes",),
+        disabled_reason="Nodes take it when they start: a start flag of the engine.",
+    ),
     PolicyField(
         "cache.tenant_salt",
         FieldKind.BOOLEAN,
@@ -157,6 +173,24 @@ _CLASS_FIELDS: tuple[PolicyField, ...] = (
         "Objective: 99 % of first tokens within this; a request predicted to miss it is shed when RLD is full.",
     ),
     _number("classes.*.tpot_p90_s", "s", 0.05, (0.0001, 60), "Objective: 90 % of requests at most this per token."),
+    PolicyField(
+        "classes.*.link_priority",
+        FieldKind.INTEGER,
+        "",
+        0,
+        "Where transfers wait for a link, those of the higher class go first.",
+        -100,
+        100,
+        enforced_by=("WAN relay",),
+    ),
+    _number(
+        "classes.*.link_weight",
+        "",
+        1.0,
+        (0.001, 1000),
+        "What a stream of the class gets of a full link, against the weights of the others.",
+        enforced_by=("WAN relay",),
+    ),
     _number(
         "classes.*.availability",
         "ratio",
@@ -176,7 +210,51 @@ _CLASS_FIELDS: tuple[PolicyField, ...] = (
         disabled_reason="No cost report reads it yet.",
     ),
 )
-FIELD_FAMILIES: Mapping[str, tuple[PolicyField, ...]] = {"classes": _CLASS_FIELDS}
+_LINK_FIELDS: tuple[PolicyField, ...] = (
+    PolicyField(
+        "link.*.rate_cap_bytes_per_s",
+        FieldKind.NUMBER,
+        "bytes/s",
+        None,
+        "All transfers together send at most this; empty: as much as the link carries.",
+        1,
+        1e15,
+        nullable=True,
+        enforced_by=("WAN relay",),
+    ),
+    PolicyField(
+        "link.*.flow_cap_bytes_per_s",
+        FieldKind.NUMBER,
+        "bytes/s",
+        None,
+        "One stream sends at most this; empty: as much as the path gives one stream.",
+        1,
+        1e15,
+        nullable=True,
+        enforced_by=("WAN relay",),
+    ),
+    PolicyField(
+        "link.*.streams_per_transfer",
+        FieldKind.INTEGER,
+        "streams",
+        4,
+        "A transfer uses up to this many connections, so that the cap of one does not bound it.",
+        1,
+        64,
+        enforced_by=("gateway", "our nodes"),
+    ),
+    PolicyField(
+        "link.*.max_transfers",
+        FieldKind.INTEGER,
+        "transfers",
+        64,
+        "At most this many transfers send at once; more wait, by priority of their class, then by arrival.",
+        1,
+        100_000,
+        enforced_by=("WAN relay",),
+    ),
+)
+FIELD_FAMILIES: Mapping[str, tuple[PolicyField, ...]] = {"classes": _CLASS_FIELDS, "link": _LINK_FIELDS}
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 

@@ -22,6 +22,7 @@ from control.errors import (
 from control.services.access import Principal, Role, require_role
 from control.services.audit import record_event
 from control.services.fleet import load_snapshot
+from control.services.link_rollout import shape_orders
 from control.services.plane import ControlPlane
 from control.services.rollout import push_orders
 from control.store.session import UnitOfWork
@@ -333,6 +334,7 @@ def _activate(
         reason=reason,
     )
     fleet = load_snapshot(work.session)
-    for order in push_orders(fleet, fleet.gateways, row.number, row.document):
+    pushes = push_orders(fleet, fleet.gateways, row.number, row.document)
+    for order in (*pushes, *shape_orders(fleet.links, row.number, row.document)):
         work.enqueue(order)
     return activation

@@ -14,7 +14,7 @@ from control.domain.topology import FleetSnapshot, Gateway
 from control.orders import PUSH_POLICY, Order, site_queue
 from control.services.fleet import load_gateways, load_snapshot
 from control.services.plane import ControlPlane
-from control.store.tables import GatewayReportRow, GatewayRow, PolicyActivationRow, PolicyRevisionRow
+from control.store.tables import GatewayReportRow, GatewayRow, LinkReportRow, PolicyActivationRow, PolicyRevisionRow
 
 REPORT_EXPECTED_EVERY = timedelta(seconds=15)
 STALE_AFTER = timedelta(seconds=30)
@@ -124,8 +124,8 @@ def judge_gateway(
     return GatewayStatus(gateway.name, gateway.site, state, report.revision, age_s, report.error)
 
 
-def needs_push(report: GatewayReportRow | None, active: int, now: datetime) -> bool:
-    """Whether a gateway runs something else, failed, or has been silent for too long."""
+def needs_push(report: GatewayReportRow | LinkReportRow | None, active: int, now: datetime) -> bool:
+    """Whether a gateway or relay runs something else, failed, or has been silent for too long."""
     if report is None or report.state == RolloutState.FAILED or report.revision != active:
         return True
     return now - report.received_at >= REPORT_EXPECTED_EVERY

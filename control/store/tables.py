@@ -156,6 +156,19 @@ class GatewayReportRow(Row, table=True):
     received_at: datetime = _moment()
 
 
+class LinkReportRow(Row, table=True):
+    """What the relay of a link was last seen to enforce; moments as in a gateway's report."""
+
+    __tablename__ = "link_report"
+    link: str = Field(primary_key=True, foreign_key="link.name")
+    order_id: str
+    revision: int | None = None
+    state: str
+    error: str = ""
+    observed_at: datetime = _moment()
+    received_at: datetime = _moment()
+
+
 class UserRow(Row, table=True):
     """Somebody who can sign in."""
 

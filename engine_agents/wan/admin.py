@@ -23,7 +23,10 @@ logger = logging.getLogger(__name__)
 
 
 class LinkChange(msgspec.Struct, forbid_unknown_fields=True):
-    """Fields to change; one that is left out stays, a null cap or limit is none. `classes` replaces all classes."""
+    """Fields to change; one that is left out stays, a null cap or limit is none. `classes` replaces all classes.
+
+    A change that carries the policy's revision is refused after one that carried a higher one.
+    """
 
     rate_cap_bytes_per_s: float | msgspec.UnsetType | None = msgspec.UNSET
     flow_cap_bytes_per_s: float | msgspec.UnsetType | None = msgspec.UNSET
@@ -31,6 +34,7 @@ class LinkChange(msgspec.Struct, forbid_unknown_fields=True):
     paused: bool | msgspec.UnsetType = msgspec.UNSET
     max_transfers: int | msgspec.UnsetType | None = msgspec.UNSET
     classes: dict[str, ClassShare] | msgspec.UnsetType = msgspec.UNSET
+    policy_revision: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class TransferChange(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,7 +64,9 @@ class AdminApi:
         """Change a link's shape; in force from the next tick on."""
         link = self._link(request)
         try:
-            change_link(link, await request.read())
+            change_link(link, await request.read(), force=request.query.get("force") == "true")
+        except OldRevisionError as error:
+            return _error(409, str(error))
         except ValueError as error:
             return _error(400, str(error))
         return _json(link.state())
@@ -132,21 +138,33 @@ def build_admin_app(relay: Relay, secret: str) -> web.Application:
     return app
 
 
+class OldRevisionError(Exception):
+    """An order that came late."""
+
+
 class _NotFoundError(Exception):
     """The path names nothing that exists."""
 
 
-def change_link(link: ShapedLink, body: bytes) -> None:
-    """Apply a partial change.
+def change_link(link: ShapedLink, body: bytes, *, force: bool = False) -> None:
+    """Apply a partial change; `force` lets the policy's revision fall.
 
     Raises:
+        OldRevisionError: a newer revision of the policy is in force.
         ValueError: the body is no change, or the shape it makes is impossible; then nothing changed.
     """
     change = msgspec.json.decode(body, type=LinkChange)
     fields = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not msgspec.UNSET}
-    check_shape(replace(link.shape, **fields))
-    link.reshape(fields)
-    logger.info("link %s changed: %s", link.name, fields)
+    revision = fields.pop("policy_revision", None)
+    if revision is not None and not force and revision < (link.policy_revision or 0):
+        raise OldRevisionError(f"revision {link.policy_revision} is in force")
+    shape = replace(link.shape, **fields)
+    check_shape(shape)
+    if revision is not None:
+        link.policy_revision = revision
+    if shape != link.shape:
+        link.reshape(fields)
+        logger.info("link %s changed: %s", link.name, fields)
 
 
 def _json(value: Any, status: int = 200) -> web.Response:

@@ -35,6 +35,7 @@ class ShapedLink:
         self.bytes_total = 0
         self.bytes_by: Counter[tuple[str, str]] = Counter()
         self.cut_transfers_total = 0
+        self.policy_revision: int | None = None
         self.waits = WaitHistogram()
         self._arrivals = 0
         self._credit_bytes = 0.0
@@ -130,6 +131,7 @@ class ShapedLink:
             "paused": self.shape.paused,
             "max_transfers": self.shape.max_transfers,
             "classes": self.shape.classes,
+            "policy_revision": self.policy_revision,
             "bytes_total": self.bytes_total,
             "bytes_by_pipeline": self.bytes_by_pipeline,
             "bytes_by": [

@@ -124,7 +124,7 @@ def test_keeps_and_reports_unknown_fields_without_obeying_them():
     document = {
         "schema_version": 2,
         "routing": {"relay_when_transfer_exceeds_s": 1, "by_moon_phase": True},
-        "link": {"ams-fra": {"rate_cap_bytes_per_s": 5}},
+        "guard": {"canary": {"share": 0.05}},
         "classes": {"gold": {"colour": "yellow"}, "Not a name": {"ttft_p90_s": 1}},
         "empty": {},
     }
@@ -132,12 +132,12 @@ def test_keeps_and_reports_unknown_fields_without_obeying_them():
         "classes.Not a name.ttft_p90_s",
         "classes.gold.colour",
         "empty",
-        "link.ams-fra.rate_cap_bytes_per_s",
+        "guard.canary.share",
         "routing.by_moon_phase",
     ]
     assert parse_policy(document).service_class("gold").ttft_p90_s == 10
     changed = apply_changes(document, {RELAY: 2})
-    assert changed["link"] == document["link"]
+    assert changed["guard"] == document["guard"]
     assert changed["routing"] == {"relay_when_transfer_exceeds_s": 2, "by_moon_phase": True}
     assert document["routing"]["relay_when_transfer_exceeds_s"] == 1
 

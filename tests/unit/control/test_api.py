@@ -137,7 +137,7 @@ def test_a_change_goes_from_request_to_active_policy(operator, viewer, orders, s
     assert (answer.status_code, answer.headers["location"]) == (201, f"{API}/policies/revisions/2")
     assert viewer.get(answer.headers["location"]).json() == answer.json()
     assert answer.json()["created_at"] == "2030-01-02T03:04:05.678901Z"
-    assert [order.arguments["revision"] for order in orders] == [2]
+    assert [(order.task, order.arguments["revision"]) for order in orders] == [("policies.push", 2), ("links.shape", 2)]
     record_report(seeded, Report("o", "ams-gw-01", "ams", 1, "applied", "", clock.now))
     active = viewer.get(f"{API}/policies/active")
     assert active.headers["etag"] == '"r2"'

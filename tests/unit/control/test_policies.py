@@ -63,13 +63,14 @@ def test_an_applied_revision_is_stored_audited_and_sent_to_every_gateway(seeded,
     assert (created.number, created.base_number, created.actor) == (2, 1, "olga")
     assert created.document["routing"]["relay_when_transfer_exceeds_s"] == 0.8
     assert active_number(seeded) == 2
-    [order] = orders
+    order, shaping = orders
     assert (order.task, order.queue) == ("policies.push", "site.ams")
     assert order.arguments["revision"] == 2
     assert order.arguments["policy"] == created.document
     assert order.arguments["fleet"] == fleet.to_document()
     assert order.arguments["gateway"] == {"name": "ams-gw-01", "site": "ams", "url": "http://127.0.0.1:8000"}
     assert order.arguments["force"] is False
+    assert (shaping.task, shaping.queue, shaping.arguments["link"]) == ("links.shape", "site.ams", "ams-fra")
     with seeded.database.reading() as session:
         creation, activation = session.exec(select(AuditEventRow).where(AuditEventRow.actor == "olga")).all()
     assert (creation.before, creation.after, creation.reason) == ({RELAY: 0.3}, {RELAY: 0.8}, "slow link")
@@ -80,7 +81,7 @@ def test_a_revision_may_wait_to_be_applied(seeded, orders):
     create_revision(seeded, OPERATOR, replace(DRAFT, apply=False))
     assert (active_number(seeded), orders) == (1, [])
     applied = apply_revision(seeded, OPERATOR, 2, "now")
-    assert (applied.revision.number, active_number(seeded), len(orders)) == (2, 2, 1)
+    assert (applied.revision.number, active_number(seeded), len(orders)) == (2, 2, 2)
 
 
 def test_a_change_against_an_older_revision_is_stale(seeded):
@@ -103,7 +104,7 @@ def test_going_back_makes_a_copy_under_a_new_number(seeded, orders):
     assert back.revision.number == 3
     assert back.revision.document == DEFAULT_POLICY_DOCUMENT
     assert active_number(seeded) == 3
-    assert [order.arguments["revision"] for order in orders] == [2, 3]
+    assert [order.arguments["revision"] for order in orders] == [2, 2, 3, 3]
     assert audit(seeded)[-2:] == [("policy.create", "policy/r3"), ("policy.apply", "policy/r3")]
 
 
@@ -152,7 +153,7 @@ def test_the_same_idempotency_key_makes_one_revision(seeded, orders):
     first, again = create_revision(seeded, OPERATOR, draft), create_revision(seeded, OPERATOR, draft)
     assert (first.revision.number, first.replayed) == (2, False)
     assert (again.revision.number, again.replayed) == (2, True)
-    assert (numbers(seeded), len(orders)) == ([2, 1], 1)
+    assert (numbers(seeded), len(orders)) == ([2, 1], 2)
     with pytest.raises(ConflictError):
         create_revision(seeded, OPERATOR, replace(draft, changes={RELAY: 9}))
     other = create_revision(

@@ -1,0 +1,70 @@
+"""Brings the relay of a link to a policy revision and reports what it truly enforces."""
+
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import httpx
+
+from control.celery_app import send_order
+from control.orders import CONTROL_QUEUE, REPORT_LINK, SHAPE_LINK, Order
+from engine_agents.tasks.celery import app, settings
+
+REQUEST_TIMEOUT_S = 3.0
+_ERROR_LENGTH = 300
+
+
+@dataclass(frozen=True, slots=True)
+class LinkObservation:
+    """The revision that the relay says it enforces on a link; `error` is empty where nothing failed."""
+
+    revision: int | None
+    error: str
+
+
+@app.task(name=SHAPE_LINK)  # type: ignore[untyped-decorator]
+def shape_link(
+    *, order_id: str, revision: int, link: str, admin_url: str, shape: dict[str, Any], force: bool = False
+) -> None:
+    """Apply, read back, report. Running twice does no harm: the relay obeys only rising numbers."""
+    headers = {"Authorization": f"Bearer {settings.site_secret}"}
+    with httpx.Client(base_url=admin_url, headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False) as client:
+        observation = apply_shape(client, link, revision, shape, force=force)
+    report = {
+        "order_id": order_id,
+        "link": link,
+        "revision": observation.revision,
+        "state": "failed" if observation.error else "applied",
+        "error": observation.error,
+        "applied_at_s": time.time(),
+    }
+    send_order(app, Order(REPORT_LINK, CONTROL_QUEUE, report))
+
+
+def apply_shape(
+    client: httpx.Client, link: str, revision: int, shape: dict[str, Any], *, force: bool
+) -> LinkObservation:
+    """PUT a link's settings to its relay and GET back what it enforces.
+
+    A relay that runs a newer revision refuses with 409: the order came late, which is no failure.
+    """
+    error = ""
+    try:
+        body = {**shape, "policy_revision": revision}
+        answer = client.put(f"/links/{link}", json=body, params={"force": "true"} if force else {})
+        if answer.is_error and answer.status_code != HTTPStatus.CONFLICT:
+            error = f"the relay refused with {answer.status_code}: {answer.text}"
+        states = client.get("/links").raise_for_status().json()
+        state = next(state for state in states if state["name"] == link)
+        running = state["policy_revision"]
+    except StopIteration:
+        return LinkObservation(None, f"the relay has no link {link}")
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as failure:
+        return LinkObservation(None, (error or f"{type(failure).__name__}: {failure}")[:_ERROR_LENGTH])
+    differing = sorted(name for name, value in shape.items() if running == revision and state.get(name) != value)
+    if not error and differing:
+        error = f"the relay enforces other values of {', '.join(differing)}"
+    if not error and (running is None or running < revision):
+        error = f"the relay still runs revision {running}"
+    return LinkObservation(running, error[:_ERROR_LENGTH])
