@@ -7,6 +7,7 @@ from typing import Any
 
 from engine_agents.nodes.engine import Sampling
 from engine_agents.nodes.errors import RequestError
+from engine_agents.nodes.logprobs import LogprobWriter, joined_logprobs
 from engine_agents.nodes.node import Node, Work
 from engine_agents.nodes.replies import Envelope, Piece, Usage
 from engine_agents.nodes.schemas import CompletionRequest, StreamOptions, pull_source
@@ -33,15 +34,17 @@ class Completion:
     async def pieces(self) -> AsyncGenerator[Piece, None]:
         """The choice piece by piece; one per engine step."""
         text, scanner = TextStream(), StopScanner(self.stops)
+        writer = None if self.work.sampling.logprobs is None else LogprobWriter()
         async with aclosing(self.node.run(self.work)) as steps:
             async for step in steps:
                 self.output_tokens += len(step.token_ids)
                 is_last = step.finish is not None
                 ready = scanner.feed(text.feed(b"".join(step.token_bytes), final=is_last), final=is_last)
+                logprobs = writer.document(step) if writer else None
                 if scanner.found is not None:
-                    yield Piece(ready, step.token_ids, "stop", scanner.found)
+                    yield Piece(ready, step.token_ids, "stop", scanner.found, logprobs)
                     return
-                yield Piece(ready, step.token_ids, step.finish)
+                yield Piece(ready, step.token_ids, step.finish, None, logprobs)
 
     async def events(self) -> AsyncGenerator[dict[str, Any], None]:
         """The stream's documents, at the end the usage chunk where it is wanted."""
@@ -56,7 +59,9 @@ class Completion:
         async with aclosing(self.pieces()) as pieces:
             parts = [piece async for piece in pieces]
         ids = tuple(token for part in parts for token in part.token_ids)
-        whole = Piece("".join(part.text for part in parts), ids, parts[-1].finish_reason, parts[-1].stop_reason)
+        logprobs = joined_logprobs([part.logprobs for part in parts if part.logprobs is not None])
+        text = "".join(part.text for part in parts)
+        whole = Piece(text, ids, parts[-1].finish_reason, parts[-1].stop_reason, logprobs)
         return {
             **self.envelope.final([whole], self.usage(), self.work.figures()),
             "kv_transfer_params": self._lease_params(),
@@ -133,6 +138,12 @@ def _sampling(request: CompletionRequest) -> Sampling:
         temperature=1.0 if request.temperature is None else request.temperature,
         top_p=1.0 if request.top_p is None else request.top_p,
         top_k=max(0, request.top_k or 0),
+        min_p=request.min_p or 0.0,
         seed=request.seed,
         ignore_eos=bool(request.ignore_eos),
+        presence_penalty=request.presence_penalty or 0.0,
+        frequency_penalty=request.frequency_penalty or 0.0,
+        repetition_penalty=request.repetition_penalty or 1.0,
+        logit_bias=tuple((request.logit_bias or {}).items()),
+        logprobs=request.logprobs,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
@@ -153,15 +154,17 @@ async def _tokenize(asked: TokenizeRequest, node: Node) -> dict[str, object]:
         text, adds_special = asked.prompt, asked.add_special_tokens is not False
     else:
         messages = asked.messages or []
-        text = await _render(messages, node, add_generation_prompt=asked.add_generation_prompt)
+        text = await _render(messages, asked.tools or [], node, add_generation_prompt=asked.add_generation_prompt)
         adds_special = bool(asked.add_special_tokens)
     tokens = await node.engine.tokenize(text, add_special=adds_special)
     return {"count": len(tokens), "max_model_len": node.engine.max_model_len, "tokens": tokens, "token_strs": None}
 
 
-async def _render(messages: list[dict[str, object]], node: Node, *, add_generation_prompt: bool) -> str:
+async def _render(
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]], node: Node, *, add_generation_prompt: bool
+) -> str:
     try:
-        return await node.engine.render_chat(messages, add_generation_prompt=add_generation_prompt)
+        return await node.engine.render_chat(messages, tools=tools, add_generation_prompt=add_generation_prompt)
     except ValueError as error:
         raise RequestError(str(error), param="messages") from None
 

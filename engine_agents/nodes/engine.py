@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from engine_agents.nodes.kv_blocks import BlockStore
 
@@ -17,13 +17,31 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen; temperature 0 is greedy."""
+    """How the next token is chosen; temperature 0 is greedy.
+
+    Presence and frequency penalties count the tokens made, the repetition penalty those of the prompt as well.
+    `logprobs` is how many alternatives are wanted beside each token's own log-probability; None: nothing of it.
+    """
 
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
     seed: int | None = None
     ignore_eos: bool = False
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    logprobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely a token was before sampling, and the likeliest ones with their bytes; None where it is not known."""
+
+    logprob: float | None
+    top: tuple[tuple[bytes, float], ...] = ()
 
 
 class PromptRefusedError(ValueError):
@@ -55,7 +73,8 @@ class Step:
     """What one engine step made: token ids, the raw bytes each stands for, and the end if this is it.
 
     `resident_tokens` (first step only, else None) is the prompt prefix whose KV came from the block store;
-    `computed_tokens` the rest, which the engine computed before the first token.
+    `computed_tokens` the rest, which the engine computed before the first token. `logprobs`, one per token, only where
+    they are wanted.
     """
 
     token_ids: tuple[int, ...]
@@ -63,6 +82,7 @@ class Step:
     finish: FinishReason | None = None
     resident_tokens: int | None = None
     computed_tokens: int | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class Engine(Protocol):
@@ -100,8 +120,10 @@ class Engine(Protocol):
     async def tokenize(self, text: str, *, add_special: bool) -> list[int]:
         """Token ids of a text."""
 
-    async def render_chat(self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool) -> str:
-        """The prompt text that the model's chat template makes of messages."""
+    async def render_chat(
+        self, messages: Sequence[dict[str, Any]], *, add_generation_prompt: bool, tools: Sequence[dict[str, Any]] = ()
+    ) -> str:
+        """The prompt text that the model's chat template makes of messages and of the tools they may call."""
 
     async def detokenize(self, token_ids: Sequence[int]) -> bytes:
         """The bytes that token ids stand for."""

@@ -53,6 +53,7 @@ class Piece:
     token_ids: tuple[int, ...] = ()
     finish_reason: str | None = None
     stop_reason: str | None = None
+    logprobs: dict[str, list[Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Envelope:
         return {
             "index": 0,
             "text": piece.text,
-            "logprobs": None,
+            "logprobs": piece.logprobs,
             "finish_reason": piece.finish_reason,
             "stop_reason": piece.stop_reason,
             "prompt_token_ids": None,

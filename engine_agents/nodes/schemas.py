@@ -10,6 +10,7 @@ from engine_agents.nodes.kv_transfer import MAX_STREAMS
 
 MAX_TOKEN_ID = 2**31 - 1
 MAX_BODY_BYTES = 64 << 20
+MAX_LOGPROBS = 20
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -18,14 +19,9 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (None, 1),
     "echo": (None, False),
     "suffix": (None, ""),
-    "logprobs": (None, False),
     "prompt_logprobs": (None, 0),
-    "presence_penalty": (None, 0),
-    "frequency_penalty": (None, 0),
-    "repetition_penalty": (None, 1),
-    "min_p": (None, 0),
     "min_tokens": (None, 0),
-    "logit_bias": (None, {}),
+    "stop_token_ids": (None, []),
     "response_format": (None, {"type": "text"}),
     "structured_outputs": (None,),
     "use_beam_search": (None, False),
@@ -77,7 +73,13 @@ class CompletionRequest(msgspec.Struct, frozen=True):
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    min_p: float | None = None
     seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    logprobs: int | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = False
@@ -95,11 +97,12 @@ class CompletionRequest(msgspec.Struct, frozen=True):
 
 
 class TokenizeRequest(msgspec.Struct, frozen=True):
-    """A text, or messages that the chat template makes a text of."""
+    """A text, or messages, with the tools they may call, that the chat template makes a text of."""
 
     model: str | None = None
     prompt: str | None = None
     messages: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
     add_generation_prompt: bool = True
     add_special_tokens: bool | None = None
 
@@ -169,6 +172,11 @@ def _check_ranges(request: CompletionRequest) -> None:
         ("max_tokens", request.max_tokens is None or request.max_tokens >= 1, "at least 1"),
         ("temperature", request.temperature is None or request.temperature >= 0, "at least 0"),
         ("top_p", request.top_p is None or 0 < request.top_p <= 1, "in (0, 1]"),
+        ("min_p", 0 <= (request.min_p or 0) <= 1, "in [0, 1]"),
+        ("presence_penalty", -2 <= (request.presence_penalty or 0) <= 2, "in [-2, 2]"),
+        ("frequency_penalty", -2 <= (request.frequency_penalty or 0) <= 2, "in [-2, 2]"),
+        ("repetition_penalty", request.repetition_penalty is None or request.repetition_penalty > 0, "above 0"),
+        ("logprobs", 0 <= (request.logprobs or 0) <= MAX_LOGPROBS, f"from 0 to {MAX_LOGPROBS}"),
         ("top_k", request.top_k is None or request.top_k >= -1, "at least -1"),
         ("stop", len(request.stops()) <= 16, "at most 16 strings"),
     )

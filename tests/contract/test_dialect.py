@@ -150,6 +150,46 @@ async def test_ids_and_usage_come_only_when_asked_for(p):
     assert not any("pdd" in chunk for chunk in seen)
 
 
+async def test_log_probabilities_come_per_token_and_only_when_asked_for(p):
+    ids = await prompt_on(p, 40)
+    plain = (await p.complete(ids, max_tokens=8, ignore_eos=True))["choices"][0]
+    choice = (await p.complete(ids, max_tokens=8, ignore_eos=True, logprobs=3))["choices"][0]
+    streamed = await p.stream(ids, max_tokens=8, ignore_eos=True, logprobs=3)
+    likely = choice["logprobs"]
+    assert plain["logprobs"] is None
+    assert choice["token_ids"] == plain["token_ids"]
+    assert {len(likely[name]) for name in likely} == {8}
+    assert list(likely) == ["tokens", "token_logprobs", "top_logprobs", "text_offset"]
+    known = [at for at, logprob in enumerate(likely["token_logprobs"]) if logprob is not None]
+    assert known
+    for at in known:
+        token, logprob, top = likely["tokens"][at], likely["token_logprobs"][at], likely["top_logprobs"][at]
+        assert logprob <= 0
+        assert top[token] == logprob == max(top.values())
+        assert len(top) == 3
+    pieces = [chunk["choices"][0]["logprobs"] for chunk in streamed.chunks if chunk["choices"]]
+    assert {name: [value for piece in pieces for value in piece[name]] for name in likely} == likely
+
+
+async def test_tools_and_their_results_are_part_of_the_prompt(p):
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}
+    messages = [
+        {"role": "user", "content": "Is it warm?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "24 degrees"},
+    ]
+    body = {"model": p.model, "messages": messages, "tools": [tool]}
+    tokens = (await p.post("/tokenize", body)).json()["tokens"]
+    text = (await p.post("/detokenize", {"tokens": tokens})).json()["prompt"]
+    for part in ('"name": "weather"', "<tools>", "<tool_call>", '{"city": "Bern"}', "24 degrees", "Is it warm?"):
+        assert part in text
+    assert text.endswith("<|im_start|>assistant\n")
+    assert (
+        await p.post("/tokenize", {"model": p.model, "messages": [{"role": "user", "tool_calls": [3]}]})
+    ).status_code == 400
+
+
 async def test_a_text_prompt_is_the_same_as_its_ids(p):
     text = f"Once upon a time {next(_seeds)}"
     tokens = (await p.post("/tokenize", {"model": MODEL, "prompt": text})).json()["tokens"]
@@ -336,8 +376,10 @@ async def test_an_answer_is_kept_for_the_next_turn(md):
         ({"temperature": -1}, 400, "temperature"),
         ({"top_p": 0}, 400, "top_p"),
         ({"n": 2}, 400, "n"),
-        ({"logprobs": 1}, 400, "logprobs"),
-        ({"presence_penalty": 0.5}, 400, "presence_penalty"),
+        ({"logprobs": 21}, 400, "logprobs"),
+        ({"presence_penalty": 2.5}, 400, "presence_penalty"),
+        ({"repetition_penalty": 0}, 400, "repetition_penalty"),
+        ({"min_tokens": 3}, 400, "min_tokens"),
         ({"stream": True, "kv_transfer_params": {"do_remote_decode": True}}, 400, "stream"),
     ],
 )

@@ -193,6 +193,25 @@ async def test_tokens_that_end_inside_a_character_are_all_there(near: LlamaEngin
     assert await near.detokenize(ids_of(steps)) == b"".join(pieces)
 
 
+async def test_a_repetition_penalty_does_not_show_a_cut(near: LlamaEngine, far: LlamaEngine) -> None:
+    prompt = await near.tokenize("one two three one two three one two three one two", add_special=False)
+    sampling = Sampling(repetition_penalty=1.5, ignore_eos=True)
+    whole = ids_of(await steps_of(near, prompt, 12, sampling))
+    assert whole != ids_of(await steps_of(near, prompt, 12, Sampling(ignore_eos=True)))
+    assert ids_of(await steps_of(far, [*prompt, *whole[:5]], 7, sampling)) == whole[5:]
+
+
+async def test_penalties_and_biases_change_what_comes_next(near: LlamaEngine) -> None:
+    prompt = await near.tokenize("one two three one two three one two three one two", add_special=False)
+    plain = ids_of(await steps_of(near, prompt, 12, Sampling(ignore_eos=True)))
+    assert len(set(plain)) < len(plain)
+    banned = Sampling(ignore_eos=True, logit_bias=((plain[0], -100.0),))
+    assert plain[0] not in ids_of(await steps_of(near, prompt, 12, banned))
+    once = ids_of(await steps_of(near, prompt, 12, Sampling(ignore_eos=True, presence_penalty=100.0)))
+    assert once[0] == plain[0], "a token of the prompt is not one that was made"
+    assert len(set(once)) == 12
+
+
 async def test_the_end_of_text_is_a_token_without_text(near: LlamaEngine) -> None:
     messages: list[dict[str, object]] = [{"role": "user", "content": "Say hi."}]
     text = await near.render_chat(messages, add_generation_prompt=True)

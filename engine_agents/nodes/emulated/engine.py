@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from control.domain.prefix import BLOCK_TOKENS
+from engine_agents.nodes.emulated.script import remaining_script
 from engine_agents.nodes.emulated.sequence import KvSequence
 from engine_agents.nodes.emulated.timing import decode_step_s, prefill_s
 from engine_agents.nodes.emulated.vocabulary import END, Vocabulary
-from engine_agents.nodes.engine import FinishReason, Generation, PromptRefusedError, Step
+from engine_agents.nodes.engine import FinishReason, Generation, PromptRefusedError, Step, TokenLogprob
+from engine_agents.nodes.hermes_prompt import hermes_messages, needs_hermes
 from engine_agents.nodes.kv_blocks import BlockStore
 from engine_agents.nodes.kv_prefix import ResidentPrefix, longest_resident
 
@@ -33,7 +36,10 @@ class EmulatedChip:
 
 
 class EmulatedEngine:
-    """The engine protocol over hashes. Greedy whatever the sampling says, except that `ignore_eos` is obeyed."""
+    """The engine protocol over hashes. Greedy whatever the sampling says, except that `ignore_eos` is obeyed.
+
+    A prompt may script its answer, see `script`.
+    """
 
     kind = "emulated"
 
@@ -65,6 +71,8 @@ class EmulatedEngine:
         self.running += 1
         try:
             resident = await self._evaluate_prompt(slot)
+            script = remaining_script(generation.prompt, _VOCABULARY)
+            slot.script = script if script is not None and slot.sequence.is_true(self.model) else None
             step = self._step(slot, 1)
             yield replace(step, resident_tokens=resident, computed_tokens=len(generation.prompt) - resident)
             while step.finish is None:
@@ -80,12 +88,16 @@ class EmulatedEngine:
         """Token ids of a text."""
         return _VOCABULARY.encode(text)
 
-    async def render_chat(self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool) -> str:
-        """ChatML.
+    async def render_chat(
+        self, messages: Sequence[dict[str, Any]], *, add_generation_prompt: bool, tools: Sequence[dict[str, Any]] = ()
+    ) -> str:
+        """ChatML, with tools in the Hermes format.
 
         Raises:
             ValueError: a message has no role, or content that is no text.
         """
+        if needs_hermes(messages, tools):
+            messages = hermes_messages(messages, tools)
         text = "".join(_rendered(message) for message in messages)
         return text + "<|im_start|>assistant\n" if add_generation_prompt else text
 
@@ -138,11 +150,14 @@ class EmulatedEngine:
     def _step(self, slot: "_Slot", count: int) -> Step:
         """Up to `count` tokens; the last one is evaluated only when the next one is wanted."""
         ids: list[int] = []
+        likely: list[TokenLogprob] = []
         finish: FinishReason | None = None
         while len(ids) < count and finish is None:
             ids.append(slot.next_token(self.chip.eos_period))
+            if slot.generation.sampling.logprobs is not None:
+                likely.append(slot.sequence.likely(_VOCABULARY, ids[-1], slot.generation.sampling.logprobs))
             finish = slot.finish()
-        return Step(tuple(ids), tuple(_VOCABULARY.piece(token) for token in ids), finish)
+        return Step(tuple(ids), tuple(_VOCABULARY.piece(token) for token in ids), finish, logprobs=tuple(likely))
 
 
 @dataclass(slots=True)
@@ -153,13 +168,17 @@ class _Slot:
     sequence: KvSequence
     generated: int = 0
     last: int | None = None
+    script: tuple[int, ...] | None = None
 
     def next_token(self, eos_period: int) -> int:
         """Evaluate the last token and make the next one."""
         if self.last is not None:
             self.sequence.evaluate([self.last])
         ignore_eos = self.generation.sampling.ignore_eos
-        self.last = self.sequence.next_token(_VOCABULARY, eos_period, ignore_eos=ignore_eos)
+        if self.script is not None and (self.generated < len(self.script) or not ignore_eos):
+            self.last = self.script[self.generated] if self.generated < len(self.script) else END
+        else:
+            self.last = self.sequence.next_token(_VOCABULARY, eos_period, ignore_eos=ignore_eos)
         self.generated += 1
         return self.last
 

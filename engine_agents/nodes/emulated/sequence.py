@@ -11,6 +11,7 @@ from hashlib import blake2b
 import xxhash
 
 from engine_agents.nodes.emulated.vocabulary import END, Vocabulary
+from engine_agents.nodes.engine import TokenLogprob
 from engine_agents.nodes.kv_blocks import Block, BlockStore, Payload
 from engine_agents.nodes.kv_prefix import cut_blocks
 
@@ -66,6 +67,27 @@ class KvSequence:
         if share < _PUNCTUATION_SHARE:
             return vocabulary.punctuation[draw % len(vocabulary.punctuation)]
         return vocabulary.words[draw % len(vocabulary.words)]
+
+    def is_true(self, model: str) -> bool:
+        """Whether all KV, the received one included, is what computing these tokens gives."""
+        size, last = self._size_bytes, model.encode()
+        for position, token in enumerate(self.tokens):
+            last = token_kv(last, token, size)
+            if self.kv[position * size : (position + 1) * size] != last:
+                return False
+        return True
+
+    def likely(self, vocabulary: Vocabulary, token: int, count: int) -> TokenLogprob:
+        """How likely the next token is made to look, and the `count` likeliest: the token itself, then words."""
+        seed = blake2b(self._ids_hash.digest() + self._kv_hash.digest(), digest_size=32, person=b"logprobs").digest()
+        logprob = -seed[0] / 256
+        first = int.from_bytes(seed[1:5], "little")
+        others = (vocabulary.words[(first + step) % len(vocabulary.words)] for step in range(count + 1))
+        ids = [token, *(other for other in others if other != token)][:count]
+        top = tuple(
+            (vocabulary.piece(id_), logprob - rank - seed[rank] / 256 * bool(rank)) for rank, id_ in enumerate(ids)
+        )
+        return TokenLogprob(logprob, top)
 
     def blocks(self, store: BlockStore, salt: bytes, block_tokens: int) -> list[Block]:
         """The sequence cut into blocks; those that the store has are not made again."""

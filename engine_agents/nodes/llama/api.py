@@ -30,6 +30,7 @@ class NextToken:
     cached_tokens: int
     computed_tokens: int
     logprob: float | None = None
+    top: tuple[tuple[bytes, float], ...] = ()
 
 
 class LlamaApi:
@@ -52,7 +53,8 @@ class LlamaApi:
     ) -> NextToken:
         """Evaluate what of `tokens` the slot lacks and choose the token behind them.
 
-        `logprob` is None unless it is wanted; llama.cpp also leaves it out where a token ends inside a character.
+        `logprob` and `top` are empty unless they are wanted, here or by the options' `n_probs`; llama.cpp also leaves
+        them out where a token ends inside a character.
 
         Raises:
             LlamaError: the server refused.
@@ -75,6 +77,7 @@ class LlamaApi:
             cached_tokens=answer["timings/cache_n"],
             computed_tokens=answer["timings/prompt_n"],
             logprob=chosen.get("logprob"),
+            top=tuple((bytes(entry["bytes"]), entry["logprob"]) for entry in chosen.get("top_logprobs", ())),
         )
 
     async def save_slot(self, slot: int, name: str) -> None:
@@ -100,9 +103,18 @@ class LlamaApi:
         """The text of one token, special ones by their name; broken where the token ends inside a character."""
         return str((await self._post("/detokenize", {"tokens": [token_id]}))["content"])
 
-    async def apply_template(self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool) -> str:
+    async def template_knows_tools(self) -> bool:
+        """Whether the model's chat template renders tools, calls and results."""
+        caps = (await self._get("/props")).get("chat_template_caps") or {}
+        return all(caps.get(cap, False) for cap in ("supports_tools", "supports_tool_calls"))
+
+    async def apply_template(
+        self, messages: Sequence[dict[str, Any]], *, add_generation_prompt: bool, tools: Sequence[dict[str, Any]] = ()
+    ) -> str:
         """The prompt text of a chat."""
-        body = {"messages": list(messages), "add_generation_prompt": add_generation_prompt}
+        body: dict[str, Any] = {"messages": list(messages), "add_generation_prompt": add_generation_prompt}
+        if tools:
+            body["tools"] = list(tools)
         return str((await self._post("/apply-template", body))["prompt"])
 
     async def max_model_len(self) -> int:

@@ -5,8 +5,10 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from engine_agents.nodes.engine import FinishReason, Generation, PromptRefusedError, Step
+from engine_agents.nodes.engine import FinishReason, Generation, PromptRefusedError, Step, TokenLogprob
+from engine_agents.nodes.hermes_prompt import hermes_messages, needs_hermes
 from engine_agents.nodes.kv_blocks import BlockStore
 from engine_agents.nodes.llama.api import LlamaApi, LlamaError, NextToken
 from engine_agents.nodes.llama.fingerprint import file_digest, kv_fingerprint
@@ -33,6 +35,7 @@ class _Running:
     memory: SlotMemory
     slot_io: SlotIo
     vocabulary: list[bytes]
+    template_knows_tools: bool
     check: SelfCheck
 
 
@@ -78,12 +81,13 @@ class LlamaEngine:
         try:
             slot_io = SlotIo(api, memory)
             vocabulary = await api.vocabulary()
+            knows_tools = await api.template_knows_tools()
             check = await run_selfcheck(api, slot_io, slots=self.slots, vocabulary_size=len(vocabulary))
             self.max_model_len = await api.max_model_len()
         except BaseException:
             await _stop(server, api, memory)
             raise
-        self._running = _Running(server, api, memory, slot_io, vocabulary, check)
+        self._running = _Running(server, api, memory, slot_io, vocabulary, knows_tools, check)
         self.kv_bytes_per_token = check.layout.token_bytes
         self.exact = check.is_exact
         self.fingerprint = kv_fingerprint(
@@ -122,13 +126,14 @@ class LlamaEngine:
             await session.keep()
             sequence = [*prompt, token.token_id]
             finish = _finish_of(token, made=1, room=room)
-            yield _step(running, token, finish, resident=resident, computed=len(prompt) - resident)
+            count = sampling.logprobs
+            yield _step(running, token, finish, resident=resident, computed=len(prompt) - resident, logprobs=count)
             while finish is None:
-                options = completion_options(sampling, seed, len(sequence))
+                options = completion_options(sampling, seed, len(sequence), sequence[len(prompt) :])
                 token = await session.evaluate(sequence, options)
                 sequence.append(token.token_id)
                 finish = _finish_of(token, made=len(sequence) - len(prompt), room=room)
-                yield _step(running, token, finish)
+                yield _step(running, token, finish, logprobs=count)
         finally:
             await asyncio.shield(self._close_session(session))
 
@@ -136,15 +141,19 @@ class LlamaEngine:
         """Token ids of a text; names of special tokens in it stand for these tokens."""
         return await self._started().api.tokenize(text, add_special=add_special)
 
-    async def render_chat(self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool) -> str:
-        """The prompt text that the model's chat template makes of messages.
+    async def render_chat(
+        self, messages: Sequence[dict[str, Any]], *, add_generation_prompt: bool, tools: Sequence[dict[str, Any]] = ()
+    ) -> str:
+        """The prompt text that the model's chat template makes of messages; tools in the Hermes format if it has none.
 
         Raises:
             PromptRefusedError: the messages do not fit the template.
         """
-        api = self._started().api
+        running = self._started()
+        if needs_hermes(messages, tools) and not running.template_knows_tools:
+            messages, tools = hermes_messages(messages, tools), ()
         try:
-            return await api.apply_template(messages, add_generation_prompt=add_generation_prompt)
+            return await running.api.apply_template(messages, tools=tools, add_generation_prompt=add_generation_prompt)
         except LlamaError as error:
             if error.status == 503:
                 raise
@@ -239,9 +248,13 @@ def _step(
     *,
     resident: int | None = None,
     computed: int | None = None,
+    logprobs: int | None = None,
 ) -> Step:
     piece = running.vocabulary[token.token_id]
-    return Step((token.token_id,), (piece,), finish, resident_tokens=resident, computed_tokens=computed)
+    likely = () if logprobs is None else (TokenLogprob(token.logprob, token.top[:logprobs]),)
+    return Step(
+        (token.token_id,), (piece,), finish, resident_tokens=resident, computed_tokens=computed, logprobs=likely
+    )
 
 
 def _check_ids(token_ids: Sequence[int], vocabulary_size: int) -> None:
