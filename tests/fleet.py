@@ -138,7 +138,7 @@ class NodeClient:
     async def info(self) -> dict[str, Any]:
         return (await self.get("/pdd/v1/node")).json()
 
-    async def is_idle(self, within_s: float = 10.0) -> bool:
+    async def is_idle(self, within_s: float = 60.0) -> bool:
         """Whether the node comes to rest (nothing running, waiting or pulling) within a generous time."""
         deadline = asyncio.get_running_loop().time() + within_s
         while asyncio.get_running_loop().time() < deadline:
