@@ -36,7 +36,7 @@ def completion_options(sampling: Sampling, seed: int, position: int, output: Seq
             "samplers": ["penalties", "temperature", "min_p", "top_k", "top_p"],
         }
     if sampling.repetition_penalty != 1.0:
-        options |= {"repeat_penalty": sampling.repetition_penalty, "repeat_last_n": -1}
+        options |= {"repeat_penalty": sampling.repetition_penalty, "repeat_last_n": position}
     if bias := _biases(sampling, output):
         options["logit_bias"] = bias
     if sampling.logprobs is not None:

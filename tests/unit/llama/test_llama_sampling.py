@@ -35,7 +35,7 @@ def test_presence_and_frequency_penalties_count_the_output_and_nothing_else() ->
 
 def test_the_repetition_penalty_counts_all_tokens_so_that_a_cut_does_not_show() -> None:
     options = completion_options(Sampling(repetition_penalty=1.2), 5, 10, [7])
-    assert (options["repeat_penalty"], options["repeat_last_n"]) == (1.2, -1)
+    assert (options["repeat_penalty"], options["repeat_last_n"]) == (1.2, 10)
     assert "logit_bias" not in options
 
 
