@@ -7,22 +7,29 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 BLOCK_TOKENS = 64
 _DIGEST_BYTES = 16
 
 
-def block_hashes(tokens: Sequence[int], block_tokens: int = BLOCK_TOKENS, salt: bytes = b"") -> list[bytes]:
+def block_hashes(
+    tokens: Sequence[int] | npt.NDArray[np.int32],
+    block_tokens: int = BLOCK_TOKENS,
+    salt: bytes = b"",
+    parent: bytes | None = None,
+) -> list[bytes]:
     """Hashes of the full blocks of a prompt, 16 bytes each; hash i stands for the whole prefix up to block i.
 
     A cryptographic hash, because a collision would serve one tenant's KV to another. `salt` separates tenants.
+    Tokens that go on from a known block have it as their `parent`.
     """
     data = np.asarray(tokens, dtype="<i4").tobytes()
     step = 4 * block_tokens
-    hashes, parent = [], _root(salt)
+    hashes, last = [], _root(salt) if parent is None else parent
     for start in range(0, len(data) - step + 1, step):
-        parent = _child(parent, data[start : start + step])
-        hashes.append(parent)
+        last = _child(last, data[start : start + step])
+        hashes.append(last)
     return hashes
 
 

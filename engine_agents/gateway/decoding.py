@@ -7,7 +7,8 @@ from control.domain.commit import Turn
 from control.domain.topology import Node
 from engine_agents.gateway.characters import CheckedStream
 from engine_agents.gateway.exchange import Exchange
-from engine_agents.gateway.node_client import Chunk, NodeRefusedError, NodeStream, Prompt, WorkDone
+from engine_agents.gateway.node_client import Chunk, NodeRefusedError, NodeStream, WorkDone
+from engine_agents.gateway.prompt import Prompt
 
 
 def open_stream(

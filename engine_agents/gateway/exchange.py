@@ -16,11 +16,11 @@ from engine_agents.gateway.node_client import (
     NodeClient,
     NodeError,
     NodeRefusedError,
-    Prompt,
     TransferRefusedError,
     WorkDone,
 )
 from engine_agents.gateway.openai_schema import GenerationRequest
+from engine_agents.gateway.prompt import Prompt
 from engine_agents.gateway.state import GatewayState
 from engine_agents.gateway.tenants import ANYBODY, Caller
 from engine_agents.gateway.timeline import Timeline

@@ -15,9 +15,10 @@ from engine_agents.gateway.config import ConfigStore, RunningConfig
 from engine_agents.gateway.errors import RefusalError, failed_upstream, invalid, unavailable
 from engine_agents.gateway.exchange import Exchange, Headers
 from engine_agents.gateway.metrics import GatewayMetrics
-from engine_agents.gateway.node_client import NodeBusyError, NodeClient, NodeError, NodeRefusedError, Prompt
+from engine_agents.gateway.node_client import NodeBusyError, NodeClient, NodeError, NodeRefusedError
 from engine_agents.gateway.openai_schema import GenerationRequest
 from engine_agents.gateway.pipelines import serve
+from engine_agents.gateway.prompt import Prompt
 from engine_agents.gateway.responses import Response, Usage
 from engine_agents.gateway.state import GatewayState
 from engine_agents.gateway.telemetry import Publisher
@@ -96,8 +97,10 @@ class Gateway:
                 404, f"The model `{request.model}` does not exist here.", param="model", code="model_not_found"
             )
         with timeline.stage(Stage.TOKENIZE):
-            ids, limit = await self._tokenize(config, request)
-        max_tokens = _checked_max_tokens(request, len(ids), limit)
+            prompt, limit = await self._tokenize(config, request)
+        if prompt is None:
+            raise invalid("The prompt is empty.", "prompt", "empty_prompt")
+        max_tokens = _checked_max_tokens(request, len(prompt), limit)
         likely_tokens = self.state.outputs.likely_tokens(headers.caller.tenant) if request.max_tokens is None else None
         return Exchange(
             headers=headers,
@@ -106,14 +109,14 @@ class Gateway:
             state=self.state,
             client=self.client,
             timeline=timeline,
-            prompt=Prompt(ids),
+            prompt=prompt,
             commit=Commit(max_tokens, request.stop),
             answer=response,
             bound=output_bound(request.max_tokens, max_tokens, likely_tokens),
         )
 
-    async def _tokenize(self, config: RunningConfig, request: GenerationRequest) -> tuple[tuple[int, ...], int]:
-        """Token ids of the prompt, and how many tokens prompt and output may have together."""
+    async def _tokenize(self, config: RunningConfig, request: GenerationRequest) -> tuple[Prompt | None, int]:
+        """Token ids of the prompt, None for no ids, and how many tokens prompt and output may have together."""
         nodes = [node for role in _TOKENIZER_ROLES for node in config.nodes(role, request.model)]
         usable = [node for node in nodes if node.state is not NodeState.DISABLED]
         usable.sort(key=lambda node: not self.state.breakers.allows(node.name))
@@ -132,16 +135,15 @@ class Gateway:
             raise unavailable("No node can take the request.", "no_node")
         raise failed_upstream("No node could tokenize the prompt.") from failure
 
-    async def _tokenize_on(self, node: Node, request: GenerationRequest) -> tuple[tuple[int, ...], int]:
+    async def _tokenize_on(self, node: Node, request: GenerationRequest) -> tuple[Prompt | None, int]:
         limits = self.state.max_model_lens
-        if request.token_ids is not None:
+        if request.prompt is not None:
             if node.url not in limits:
                 limits[node.url] = await self.client.max_model_len(node)
-            return request.token_ids, limits[node.url]
+            return request.prompt, limits[node.url]
         body: dict[str, Any] = {"model": request.model, **request.template_options}
         body |= {"messages": request.messages} if request.is_chat else {"prompt": request.text}
-        tokenized = await self.client.tokenize(node, body)
-        return tokenized.tokens, tokenized.max_model_len
+        return await self.client.tokenize(node, body)
 
     def _short_record(
         self, request: GenerationRequest, headers: Headers, timeline: Timeline, outcome: Outcome, status: int
@@ -174,8 +176,6 @@ def new_request_id() -> str:
 
 
 def _checked_max_tokens(request: GenerationRequest, input_tokens: int, limit: int) -> int:
-    if input_tokens == 0:
-        raise invalid("The prompt is empty.", "prompt", "empty_prompt")
     room = limit - input_tokens
     if room < 1:
         raise invalid(

@@ -14,8 +14,9 @@ from control.domain.handoff import HandoffKnobs, HandoffMode, HandoffStep, choos
 from control.domain.topology import Node, Role
 from engine_agents.gateway.decoding import decode_to_end, open_stream
 from engine_agents.gateway.exchange import Exchange, note_failure
-from engine_agents.gateway.node_client import Chunk, NodeError, Prompt, Reply
+from engine_agents.gateway.node_client import Chunk, NodeError, Reply
 from engine_agents.gateway.planning import Plan, another_node, with_nodes
+from engine_agents.gateway.prompt import Prompt
 from engine_agents.gateway.timeline import Stage
 from engine_agents.gateway.transfers import (
     Transfer,

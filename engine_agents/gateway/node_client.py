@@ -20,6 +20,7 @@ import msgspec
 
 from control.domain.topology import Node
 from engine_agents.gateway.http_client import HttpClient, HttpReply
+from engine_agents.gateway.prompt import Prompt
 from engine_agents.gateway.sse import DONE, EventParser
 
 _OK, _NOT_FOUND, _SERVER_ERROR = 200, 404, 500
@@ -66,25 +67,6 @@ class Deadlines:
     """Between two chunks of a stream."""
     look_s: float = 5.0
     """For a question about health: any event loop that runs answers it."""
-
-
-class Prompt:
-    """Token ids together with their JSON, so that a long prompt is encoded once for all its engine calls."""
-
-    __slots__ = ("ids", "json")
-
-    def __init__(self, ids: tuple[int, ...], encoded: bytes | None = None) -> None:
-        self.ids = ids
-        self.json = encoded if encoded is not None else msgspec.json.encode(ids)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def extended(self, more: tuple[int, ...]) -> "Prompt":
-        """The prompt with ids appended."""
-        if not more:
-            return self
-        return Prompt(self.ids + more, self.json[:-1] + b"," + msgspec.json.encode(more)[1:])
 
 
 class WorkDone(msgspec.Struct, frozen=True):
@@ -147,7 +129,7 @@ class Reply:
 class Tokenized(msgspec.Struct, frozen=True):
     """A tokenized prompt; `max_model_len` counts prompt and output tokens."""
 
-    tokens: tuple[int, ...]
+    tokens: msgspec.Raw
     max_model_len: int
 
 
@@ -275,9 +257,13 @@ class NodeClient:
             fields["kv_transfer_params"] = kv_params
         return NodeStream(self, node, _body(fields, prompt), self._deadlines, is_pull=kv_params is not None)
 
-    async def tokenize(self, node: Node, body: Mapping[str, Any]) -> Tokenized:
-        """Token ids of a text or of messages."""
-        return await self._fetch(node, "/tokenize", (msgspec.json.encode(body),), _tokenized)
+    async def tokenize(self, node: Node, body: Mapping[str, Any]) -> tuple[Prompt | None, int]:
+        """Token ids of a text or of messages, None for no ids; and how many tokens prompt and output may have."""
+        tokenized = await self._fetch(node, "/tokenize", (msgspec.json.encode(body),), _tokenized)
+        prompt = Prompt.from_json(tokenized.tokens)
+        if prompt is None and bytes(tokenized.tokens) != b"[]":
+            raise NodeRefusedError(node.name, "names tokens that are no ids")
+        return prompt, tokenized.max_model_len
 
     async def detokenize(self, node: Node, model: str, token_ids: Sequence[int]) -> str:
         """The text of token ids, special tokens included."""
@@ -442,7 +428,7 @@ def _one_token(model: str, salt: str) -> dict[str, Any]:
 
 def _body(fields: dict[str, Any], prompt: Prompt) -> Sequence[bytes]:
     """The request's JSON, in parts so that a long prompt is never copied."""
-    return msgspec.json.encode(fields)[:-1], b',"prompt":', prompt.json, b"}"
+    return msgspec.json.encode(fields)[:-1], b',"prompt":', *prompt.json_parts, b"}"
 
 
 def _reply(chunk: Chunk) -> Reply:

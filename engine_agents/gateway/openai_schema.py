@@ -8,6 +8,7 @@ import msgspec
 
 from engine_agents.gateway.errors import RefusalError, invalid
 from engine_agents.gateway.parameters import CHAT, COMPLETIONS, forced_direct_by
+from engine_agents.gateway.prompt import Prompt
 
 COMPLETION_DEFAULT_MAX_TOKENS = 16
 MAX_STOP_STRINGS = 4
@@ -53,9 +54,13 @@ class CompletionFields(_CommonFields, kw_only=True):
     add_special_tokens: bool | None = None
 
 
+class _WithoutPrompt(_CommonFields, kw_only=True):
+    add_special_tokens: bool | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What a client asked for. One of `text`, `token_ids` and `messages` is set.
+    """What a client asked for. One of `text`, `prompt` and `messages` is set.
 
     `max_tokens` is None where the client set no limit; `forced_direct_by` names the parameter that does not survive
     a change of decoder; `sampling` goes to engines as it is.
@@ -64,7 +69,7 @@ class GenerationRequest:
     endpoint: str
     model: str
     text: str | None
-    token_ids: tuple[int, ...] | None
+    prompt: Prompt | None
     messages: list[dict[str, Any]] | None
     template_options: dict[str, Any]
     max_tokens: int | None
@@ -85,6 +90,7 @@ class GenerationRequest:
 _keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _chat = msgspec.json.Decoder(ChatFields)
 _completion = msgspec.json.Decoder(CompletionFields)
+_without_prompt = msgspec.json.Decoder(_WithoutPrompt)
 
 
 def parse_request(endpoint: str, body: bytes) -> GenerationRequest:
@@ -98,7 +104,11 @@ def parse_request(endpoint: str, body: bytes) -> GenerationRequest:
         forced_by = forced_direct_by(endpoint, fields)
         if endpoint == CHAT:
             return _from_chat(_chat.decode(body), forced_by)
-        return _from_completion(_completion.decode(body), forced_by)
+        prompt = Prompt.from_json(fields["prompt"]) if "prompt" in fields else None
+        if prompt is None:
+            return _from_completion(_completion.decode(body), forced_by)
+        del fields["prompt"]
+        return _completion_request(_without_prompt.decode(msgspec.json.encode(fields)), forced_by, prompt=prompt)
     except msgspec.ValidationError as error:
         raise _invalid_field(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -143,12 +153,18 @@ def _from_completion(fields: CompletionFields, forced_by: str) -> GenerationRequ
         raise invalid("`prompt` must be one prompt; send several requests instead of a batch.", "prompt")
     if not prompt:
         raise invalid("`prompt` is empty.", "prompt", "empty_prompt")
+    return _completion_request(fields, forced_by, text=text, prompt=Prompt(token_ids) if token_ids else None)
+
+
+def _completion_request(
+    fields: CompletionFields | _WithoutPrompt, forced_by: str, *, text: str | None = None, prompt: Prompt | None = None
+) -> GenerationRequest:
     return _request(
         COMPLETIONS,
         fields,
         forced_by,
         text=text,
-        token_ids=token_ids,
+        prompt=prompt,
         max_tokens=fields.max_tokens or COMPLETION_DEFAULT_MAX_TOKENS,
         template_options={"add_special_tokens": fields.add_special_tokens is not False},
     )
@@ -162,7 +178,7 @@ def _request(
     max_tokens: int | None,
     template_options: dict[str, Any],
     text: str | None = None,
-    token_ids: tuple[int, ...] | None = None,
+    prompt: Prompt | None = None,
     messages: list[dict[str, Any]] | None = None,
 ) -> GenerationRequest:
     sampling = {"temperature": fields.temperature, "top_p": fields.top_p, "top_k": fields.top_k, "seed": fields.seed}
@@ -174,7 +190,7 @@ def _request(
         endpoint=endpoint,
         model=fields.model,
         text=text,
-        token_ids=token_ids,
+        prompt=prompt,
         messages=messages,
         template_options=template_options,
         max_tokens=max_tokens,

@@ -3,7 +3,6 @@
 import asyncio
 
 from control.domain.commit import Side
-from control.domain.prefix import block_hashes
 from control.domain.routing import Pipeline
 from control.domain.topology import Node
 from engine_agents.gateway.decoding import decode_to_end
@@ -146,6 +145,6 @@ def _remember_answer(x: Exchange) -> None:
     """The node that decoded to the end holds the answer's KV as well, all but the last token's."""
     main = x.facts.main_node
     if main and x.commit.output_tokens > x.commit.eager_tokens:
-        evaluated = x.current_prompt().ids[:-1]
-        blocks = block_hashes(evaluated, x.config.fleet.block_tokens, x.salt.encode())
+        evaluated = x.prompt.extended(x.commit.token_ids[:-1])
+        blocks = evaluated.block_hashes(x.config.fleet.block_tokens, x.salt.encode())
         x.state.index.add_resident(main, blocks)

@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from control.domain.policy import Policy
-from control.domain.prefix import block_hashes
 from control.domain.routing import (
     HIT_RULE_OFF,
     NodeChoice,
@@ -22,7 +21,7 @@ from control.domain.routing import (
 )
 from control.domain.topology import Link, Node, NodeState, Role
 from engine_agents.gateway.exchange import Exchange
-from engine_agents.gateway.node_client import Prompt
+from engine_agents.gateway.prompt import Prompt
 from engine_agents.gateway.state import GatewayState
 
 
@@ -47,7 +46,7 @@ class Plan:
 def plan_route(x: Exchange, excluded: Collection[str], *, trust_breakers: bool = True) -> Plan:
     """Decide where a request goes on, now. Nothing is awaited, so the state cannot move meanwhile."""
     prompt = x.current_prompt()
-    hashes = tuple(block_hashes(prompt.ids, x.config.fleet.block_tokens, x.salt.encode()))
+    hashes = prompt.block_hashes(x.config.fleet.block_tokens, x.salt.encode())
     views = {role: _views(x, role, hashes, excluded, trust_breakers=trust_breakers) for role in Role}
     knobs = node_knobs(x.config.policy)
     choice = choose_nodes(len(prompt), views[Role.PREFILL], views[Role.RELAY], views[Role.MAIN], knobs)

@@ -9,8 +9,9 @@ from typing import Any
 
 from control.domain.topology import Link, Node
 from engine_agents.gateway.exchange import Exchange
-from engine_agents.gateway.node_client import Lease, NodeError, Prompt
+from engine_agents.gateway.node_client import Lease, NodeError
 from engine_agents.gateway.planning import Plan
+from engine_agents.gateway.prompt import Prompt
 from engine_agents.gateway.state import GatewayState
 from engine_agents.gateway.timeline import Stage
 

@@ -50,7 +50,7 @@ def test_content_parts_become_one_text():
 )
 def test_reads_each_form_of_one_prompt(prompt, text, ids):
     request = parse(COMPLETIONS, prompt=prompt)
-    assert (request.text, request.token_ids) == (text, ids)
+    assert (request.text, request.prompt and request.prompt.ids) == (text, ids)
 
 
 @pytest.mark.parametrize("prompt", ["", [], [[]], [""]])
