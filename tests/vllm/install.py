@@ -32,13 +32,28 @@ def ensure_vllm() -> None:
         UnavailableError: it cannot be had or run here.
     """
     check_machine()
-    stamp = VENV / ".installed"
-    wanted = hashlib.sha256(TORCH.read_bytes() + LOCK.read_bytes()).hexdigest()
-    if not stamp.exists() or stamp.read_text() != wanted:
+    if not is_made_from(VENV, TORCH, LOCK):
         install()
-        stamp.write_text(wanted)
-    if not (MODEL / "config.json").exists():
+        stamp(VENV, TORCH, LOCK)
+    if not is_made_from(MODEL, MODEL_MAKER):
         run([str(PYTHON), str(MODEL_MAKER), str(MODEL)], {"HF_HUB_OFFLINE": "1"})
+        stamp(MODEL, MODEL_MAKER)
+
+
+def is_made_from(folder: Path, *sources: Path) -> bool:
+    """Whether a folder was completed from these files as they are now."""
+    made = folder / ".made"
+    return made.exists() and made.read_text() == digest(*sources)
+
+
+def stamp(folder: Path, *sources: Path) -> None:
+    """Note what a folder was completed from."""
+    (folder / ".made").write_text(digest(*sources))
+
+
+def digest(*sources: Path) -> str:
+    """One hash for the content of all."""
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
 def check_machine() -> None:

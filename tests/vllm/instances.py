@@ -17,8 +17,8 @@ from tests.vllm.install import MODEL, PYTHON
 
 MODEL_NAME = "tiny-llama"
 BLOCK_TOKENS = 32
-LAYERS, KV_HEADS, HEAD_SIZE, BF16_BYTES = 4, 2, 64, 2
-KV_BYTES_PER_TOKEN = 2 * LAYERS * KV_HEADS * HEAD_SIZE * BF16_BYTES
+LAYERS, KV_HEADS, HEAD_SIZE, FLOAT_BYTES = 4, 2, 64, 4
+KV_BYTES_PER_TOKEN = 2 * LAYERS * KV_HEADS * HEAD_SIZE * FLOAT_BYTES
 START_LIMIT_S = 600
 WARM_UP_TOKENS = 96
 HANDSHAKE_TRIES = 6
@@ -65,7 +65,7 @@ class Instance:
             "served-model-name": MODEL_NAME,
             "host": "127.0.0.1",
             "port": self.port,
-            "dtype": "bfloat16",
+            "dtype": "float32",  # equal answers however a batch is composed: bfloat16 rounds differently by kernel
             "max-model-len": 4096,
             "max-num-seqs": 4,
             "block-size": BLOCK_TOKENS,

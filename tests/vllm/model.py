@@ -80,18 +80,17 @@ def make_model(folder: Path, vocabulary: int, end: int) -> None:
         tie_word_embeddings=False,
         bos_token_id=None,
         eos_token_id=end,
-        dtype="bfloat16",
+        dtype="float32",
     )
-    model = LlamaForCausalLM(config).to(torch.bfloat16)
+    model = LlamaForCausalLM(config)
     with torch.no_grad():
         model.lm_head.weight[end] *= END_BOOST
     model.save_pretrained(folder)
 
 
 def main(folder: Path) -> None:
-    """Write the folder; a run that was broken off leaves no config.json, which comes last."""
+    """Write the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").unlink(missing_ok=True)
     make_model(folder, *make_tokenizer(folder))
 
 

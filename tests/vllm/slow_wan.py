@@ -50,10 +50,19 @@ class SlowWan:
 @asynccontextmanager
 async def slow_wan(upstream: str) -> AsyncIterator[SlowWan]:
     """A way to a node on a port of its own."""
-    wan = SlowWan(upstream)
-    server = await asyncio.start_server(wan.carry, "127.0.0.1", 0)
+    wan, ways = SlowWan(upstream), set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        way = asyncio.create_task(wan.carry(reader, writer))
+        ways.add(way)
+        way.add_done_callback(ways.discard)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
     wan.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield wan
     finally:
         server.close()
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
