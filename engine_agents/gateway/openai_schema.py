@@ -2,60 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
-from engine_agents.gateway.errors import RefusalError, invalid
-from engine_agents.gateway.parameters import CHAT, COMPLETIONS, forced_direct_by
+from engine_agents.gateway.errors import invalid
+from engine_agents.gateway.parameters import (
+    CHAT,
+    COMPLETION_DEFAULT_MAX_TOKENS,
+    COMPLETIONS,
+    PASSED_TO_ENGINES,
+    Parameters,
+    read_parameters,
+    require_parameters,
+)
 from engine_agents.gateway.prompt import Prompt
-
-COMPLETION_DEFAULT_MAX_TOKENS = 16
-MAX_STOP_STRINGS = 4
-MAX_STOP_CHARS = 256
-
-_Positive = Annotated[int, msgspec.Meta(ge=1)]
-_TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-
-
-class StreamOptions(msgspec.Struct):
-    """What a stream ends with."""
-
-    include_usage: bool | None = None
-
-
-class _CommonFields(msgspec.Struct, kw_only=True):
-    model: str
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    max_tokens: _Positive | None = None
-    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, msgspec.Meta(ge=-1)] | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    ignore_eos: bool | None = None
-    return_token_ids: bool | None = None
-    cache_salt: str | None = None
-
-
-class ChatFields(_CommonFields, kw_only=True):
-    """Body of POST /v1/chat/completions, as far as the gateway reads it."""
-
-    messages: list[dict[str, Any]]
-    max_completion_tokens: _Positive | None = None
-    add_generation_prompt: bool | None = None
-
-
-class CompletionFields(_CommonFields, kw_only=True):
-    """Body of POST /v1/completions, as far as the gateway reads it."""
-
-    prompt: str | list[_TokenId | str | list[_TokenId]]
-    add_special_tokens: bool | None = None
-
-
-class _WithoutPrompt(_CommonFields, kw_only=True):
-    add_special_tokens: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +24,8 @@ class GenerationRequest:
     """What a client asked for. One of `text`, `prompt` and `messages` is set.
 
     `max_tokens` is None where the client set no limit; `forced_direct_by` names the parameter that does not survive
-    a change of decoder; `sampling` goes to engines as it is.
+    a change of decoder; `sampling` goes to engines as it is. `tools` are those that the answer may call;
+    `logprobs` is how many alternatives are wanted beside each token's log-probability, None for neither.
     """
 
     endpoint: str
@@ -80,6 +42,9 @@ class GenerationRequest:
     is_stream: bool
     include_usage: bool
     return_token_ids: bool
+    tools: tuple[dict[str, Any], ...]
+    max_tool_calls: int | None
+    logprobs: int | None
 
     @property
     def is_chat(self) -> bool:
@@ -87,10 +52,7 @@ class GenerationRequest:
         return self.endpoint == CHAT
 
 
-_keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_chat = msgspec.json.Decoder(ChatFields)
-_completion = msgspec.json.Decoder(CompletionFields)
-_without_prompt = msgspec.json.Decoder(_WithoutPrompt)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def parse_request(endpoint: str, body: bytes) -> GenerationRequest:
@@ -100,40 +62,53 @@ def parse_request(endpoint: str, body: bytes) -> GenerationRequest:
         RefusalError: 400, with what is wrong and where; the message never quotes the prompt.
     """
     try:
-        fields = _keys.decode(body)
-        forced_by = forced_direct_by(endpoint, fields)
+        fields = _fields.decode(body)
+        require_parameters(endpoint, fields)
         if endpoint == CHAT:
-            return _from_chat(_chat.decode(body), forced_by)
-        prompt = Prompt.from_json(fields["prompt"]) if "prompt" in fields else None
-        if prompt is None:
-            return _from_completion(_completion.decode(body), forced_by)
-        del fields["prompt"]
-        return _completion_request(_without_prompt.decode(msgspec.json.encode(fields)), forced_by, prompt=prompt)
+            return _from_chat(read_parameters(endpoint, fields))
+        prompt = Prompt.from_json(fields["prompt"])
+        if prompt is not None:
+            del fields["prompt"]
+        return _from_completion(read_parameters(endpoint, fields), prompt)
     except msgspec.ValidationError as error:
-        raise _invalid_field(str(error)) from None
+        raise invalid(f"{error}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise invalid("The body is not valid JSON.") from None
 
 
-def _from_chat(fields: ChatFields, forced_by: str) -> GenerationRequest:
-    if not fields.messages:
+def _from_chat(parameters: Parameters) -> GenerationRequest:
+    values = parameters.values
+    if not values["messages"]:
         raise invalid("`messages` must hold at least one message.", "messages")
-    for position, message in enumerate(fields.messages):
-        if not isinstance(message.get("role"), str):
-            raise invalid(f"`messages[{position}]` has no `role`.", "messages")
-    options = {"add_generation_prompt": fields.add_generation_prompt is not False}
+    messages = [_checked_message(message, position) for position, message in enumerate(values["messages"])]
+    tools = _checked_tools(values.get("tools", ()))
+    options: dict[str, Any] = {"add_generation_prompt": values.get("add_generation_prompt", True)}
+    if values.get("tool_choice") == "none":
+        tools = ()
+    if tools:
+        options["tools"] = tools
+    if "top_logprobs" in values and not values.get("logprobs"):
+        raise invalid("`top_logprobs` needs `logprobs`.", "top_logprobs")
     return _request(
         CHAT,
-        fields,
-        forced_by,
-        messages=[_flat(message, position) for position, message in enumerate(fields.messages)],
-        max_tokens=fields.max_completion_tokens or fields.max_tokens,
+        parameters,
+        messages=messages,
+        max_tokens=values.get("max_completion_tokens") or values.get("max_tokens"),
         template_options=options,
+        tools=tools,
+        max_tool_calls=None if values.get("parallel_tool_calls", True) else 1,
+        logprobs=values.get("top_logprobs", 0) if values.get("logprobs") else None,
     )
 
 
-def _flat(message: dict[str, Any], position: int) -> dict[str, Any]:
+def _checked_message(message: dict[str, Any], position: int) -> dict[str, Any]:
     """The message with its content as one text: clients may send a list of parts."""
+    if not isinstance(message.get("role"), str):
+        raise invalid(f"`messages[{position}]` has no `role`.", "messages")
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise invalid(f"`messages[{position}].tool_calls` must hold calls of named functions.", "messages")
     content = message.get("content")
     if content is None or isinstance(content, str):
         return {**message, "content": content or ""}
@@ -143,83 +118,80 @@ def _flat(message: dict[str, Any], position: int) -> dict[str, Any]:
     return {**message, "content": "".join(str(part.get("text", "")) for part in parts)}
 
 
-def _from_completion(fields: CompletionFields, forced_by: str) -> GenerationRequest:
-    prompt: str | Sequence[object] = fields.prompt
-    if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
-        prompt = prompt[0]  # a batch of one
-    text = prompt if isinstance(prompt, str) else None
-    token_ids = None if isinstance(prompt, str) else tuple(token for token in prompt if isinstance(token, int))
-    if token_ids is not None and len(token_ids) != len(prompt):
-        raise invalid("`prompt` must be one prompt; send several requests instead of a batch.", "prompt")
-    if not prompt:
-        raise invalid("`prompt` is empty.", "prompt", "empty_prompt")
-    return _completion_request(fields, forced_by, text=text, prompt=Prompt(token_ids) if token_ids else None)
+def _checked_tools(tools: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    for position, tool in enumerate(tools):
+        function = tool.get("function")
+        is_named = isinstance(function, dict) and isinstance(function.get("name"), str) and function["name"]
+        if tool.get("type") != "function" or not is_named:
+            raise invalid(f"`tools[{position}]` must be a function with a name.", "tools", "unsupported_tool")
+    return tuple(tools)
 
 
-def _completion_request(
-    fields: CompletionFields | _WithoutPrompt, forced_by: str, *, text: str | None = None, prompt: Prompt | None = None
-) -> GenerationRequest:
+def _from_completion(parameters: Parameters, prompt: Prompt | None) -> GenerationRequest:
+    values = parameters.values
+    text = None
+    if prompt is None:
+        text, prompt = _text_or_ids(values["prompt"])
     return _request(
         COMPLETIONS,
-        fields,
-        forced_by,
+        parameters,
         text=text,
         prompt=prompt,
-        max_tokens=fields.max_tokens or COMPLETION_DEFAULT_MAX_TOKENS,
-        template_options={"add_special_tokens": fields.add_special_tokens is not False},
+        max_tokens=values.get("max_tokens", COMPLETION_DEFAULT_MAX_TOKENS),
+        template_options={"add_special_tokens": values.get("add_special_tokens", True)},
+        logprobs=values.get("logprobs"),
     )
+
+
+def _text_or_ids(prompt: str | list[Any]) -> tuple[str | None, Prompt | None]:
+    """A prompt that is a text, or one of token ids that was not plain enough to be read at once."""
+    if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
+        prompt = prompt[0]  # a batch of one
+    if not prompt:
+        raise invalid("`prompt` is empty.", "prompt", "empty_prompt")
+    if isinstance(prompt, str):
+        return prompt, None
+    if not all(isinstance(token, int) for token in prompt):
+        raise invalid("`prompt` must be one prompt; send several requests instead of a batch.", "prompt")
+    return None, Prompt(prompt)
 
 
 def _request(
     endpoint: str,
-    fields: _CommonFields,
-    forced_by: str,
+    parameters: Parameters,
     *,
     max_tokens: int | None,
     template_options: dict[str, Any],
     text: str | None = None,
     prompt: Prompt | None = None,
     messages: list[dict[str, Any]] | None = None,
+    tools: tuple[dict[str, Any], ...] = (),
+    max_tool_calls: int | None = None,
+    logprobs: int | None = None,
 ) -> GenerationRequest:
-    sampling = {"temperature": fields.temperature, "top_p": fields.top_p, "top_k": fields.top_k, "seed": fields.seed}
-    given = {name: value for name, value in sampling.items() if value is not None}
-    given.setdefault("temperature", 1.0)
-    if fields.ignore_eos:
-        given["ignore_eos"] = True
+    values = parameters.values
+    sampling = {name: value for name, value in values.items() if name in PASSED_TO_ENGINES}
+    sampling.setdefault("temperature", 1.0)
+    if logprobs is not None:
+        sampling["logprobs"] = logprobs
+    stop = values.get("stop", ())
+    options = values.get("stream_options")
     return GenerationRequest(
         endpoint=endpoint,
-        model=fields.model,
+        model=values["model"],
         text=text,
         prompt=prompt,
         messages=messages,
         template_options=template_options,
         max_tokens=max_tokens,
-        stop=_stop_strings(fields.stop),
-        sampling=given,
-        cache_salt=fields.cache_salt or "",
-        forced_direct_by=forced_by,
-        is_stream=bool(fields.stream),
-        include_usage=bool(fields.stream_options and fields.stream_options.include_usage),
-        return_token_ids=bool(fields.return_token_ids),
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        sampling=sampling,
+        cache_salt=values.get("cache_salt", ""),
+        forced_direct_by=parameters.forced_direct_by,
+        is_stream=values.get("stream", False),
+        include_usage=bool(options and options.include_usage),
+        return_token_ids=values.get("return_token_ids", False),
+        tools=tools,
+        max_tool_calls=max_tool_calls,
+        logprobs=logprobs,
     )
-
-
-def _stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
-    words = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    if len(words) > MAX_STOP_STRINGS:
-        raise invalid(f"`stop` may hold at most {MAX_STOP_STRINGS} strings.", "stop")
-    if any(not word or len(word) > MAX_STOP_CHARS for word in words):
-        raise invalid(f"Each `stop` string must have 1 to {MAX_STOP_CHARS} characters.", "stop")
-    return words
-
-
-def _invalid_field(message: str) -> RefusalError:
-    """Turn "Expected `int`, got `str` - at `$.max_tokens`" into a sentence that names the field."""
-    problem, _, place = message.partition(" - at `$")
-    path = place.rstrip("`").lstrip(".")
-    param = path.split(".")[0].split("[")[0] or None
-    if problem.startswith("Object missing required field"):
-        name = problem.rpartition("field ")[2].strip("`")
-        return invalid(f"`{name}` is missing.", name)
-    where = f"`{path}`: " if path and not path.startswith("[") else ""
-    return invalid(f"{where}{problem}.", param)
