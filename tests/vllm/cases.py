@@ -8,18 +8,16 @@ PLANS = {
     "one_shot": (
         ONE_SHOT,
         [
-            Case(300, delay_s=0.2),
-            Case(704, delay_s=0.4),
-            Case(1200, delay_s=0.3, ends_itself=True, max_tokens=300),
-            Case(333, delay_s=0.3, has_stop=True),
-            Case(400, delay_s=0.3, is_chat=True),
+            Case(300, 1),
+            Case(704, 30),
+            Case(1200, 10, ends_itself=True, max_tokens=300),
+            Case(333, 20, has_stop=True),
+            Case(400, 13, is_chat=True),
         ],
     ),
-    "catch_up": (
-        CATCH_UP,
-        [Case(310, delay_s=1.0, max_tokens=400), Case(720, delay_s=1.5, max_tokens=400), Case(1100, delay_s=1.0)],
-    ),
+    "catch_up": (CATCH_UP, [Case(310, 40, max_tokens=150), Case(720, 90, max_tokens=200), Case(1100, 60)]),
 }
 TOGETHER = [Case(250, delay_s=0.3), Case(480, delay_s=0.3), Case(650, delay_s=0.3)]
 OVERLAPPING = Case(900, delay_s=0.5)
+TURN = Case(800, 10)
 LEFT = Case(500, delay_s=0.2, max_tokens=2000)

@@ -30,9 +30,13 @@ WORDS = ["badu", "foki", "gesa", "lomi", "na\u00efve", "\u043c\u043e\u0441\u0442
 
 @dataclass(frozen=True)
 class Case:
-    """One request: how long its prompt is, how late MD's pull starts, and what else is asked."""
+    """One request: how long its prompt is, when MD's pull may start, and what else is asked.
+
+    `eager_tokens` is how many the relay makes before, whatever the speed of the machine.
+    """
 
     tokens: int
+    eager_tokens: int = 0
     delay_s: float = 0.0
     max_tokens: int = 100
     ends_itself: bool = False
@@ -100,16 +104,19 @@ class VllmFleet:
 
     async def run(self, case: Case, seed: int) -> Outcome:
         """Ask one instance alone, then the gateway."""
+        messages = _messages(case, seed) if case.is_chat else None
+        return await self.compare(await self.prompt_of(case, seed), case, messages)
+
+    async def compare(self, prompt: list[int], case: Case, messages: list[dict[str, str]] | None = None) -> Outcome:
+        """Ask one instance alone, then the gateway, for the same prompt; `messages` are what it was rendered from."""
         self.wan.delay_s = case.delay_s
-        prompt = await self.prompt_of(case, seed)
         asked: dict[str, Any] = {"max_tokens": case.max_tokens, "ignore_eos": not case.ends_itself}
         alone = (await self.alone(prompt, **asked))["choices"][0]
         ids, text, finish = alone["token_ids"], alone["text"], alone["finish_reason"]
         if case.has_stop:
             stop = text[len(text) // 2 :][:3]
             asked["stop"], ids, text, finish = stop, [], text[: text.index(stop)], "stop"
-        messages = _messages(case, seed) if case.is_chat else None
-        answer = await self.ask(prompt, messages, **asked)
+        answer = await self.ask(prompt, messages, eager_tokens=case.eager_tokens, **asked)
         return Outcome(
             answer.token_ids, answer.text, answer.finish_reason or "", ids, text, finish, answer.explained, answer.error
         )
@@ -119,11 +126,19 @@ class VllmFleet:
         salt = f"alone-{next(self.salts)}"
         return await complete(self.http, self.instances[Role.MAIN], prompt, cache_salt=salt, **asked)
 
-    async def ask(self, prompt: list[int], messages: list[dict[str, str]] | None = None, **asked: Any) -> Answered:
-        """A streamed answer of the gateway to its end."""
-        async with self.open_stream(prompt, messages, **asked) as (answer, chunks):
-            async for _ in chunks:
-                pass
+    async def ask(
+        self, prompt: list[int], messages: list[dict[str, str]] | None = None, *, eager_tokens: int = 0, **asked: Any
+    ) -> Answered:
+        """A streamed answer of the gateway to its end; no pull starts before it has so many tokens."""
+        if eager_tokens:
+            self.wan.gate.clear()
+        try:
+            async with self.open_stream(prompt, messages, **asked) as (answer, chunks):
+                async for _ in chunks:
+                    if len(answer.token_ids) >= eager_tokens:
+                        self.wan.gate.set()
+        finally:
+            self.wan.gate.set()
         return answer
 
     @asynccontextmanager

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 PULL = b'"do_remote_prefill":true'
@@ -13,11 +13,12 @@ CHUNK_BYTES = 1 << 16
 
 @dataclass
 class SlowWan:
-    """A byte-for-byte way to a node; what carries a pull is held for `delay_s`."""
+    """A byte-for-byte way to a node; what carries a pull is held for `delay_s`, and until `gate` is set."""
 
     upstream: str
     delay_s: float = 0.0
     url: str = ""
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection; when either side closes, so does the other."""
@@ -42,6 +43,7 @@ class SlowWan:
             while data := await source.read(CHUNK_BYTES):
                 if holds_pulls and PULL in seen + data:
                     await asyncio.sleep(self.delay_s)
+                    await self.gate.wait()
                 seen = data[-len(PULL) + 1 :] if PULL not in seen + data else b""
                 target.write(data)
                 await target.drain()
@@ -51,6 +53,7 @@ class SlowWan:
 async def slow_wan(upstream: str) -> AsyncIterator[SlowWan]:
     """A way to a node on a port of its own."""
     wan, ways = SlowWan(upstream), set()
+    wan.gate.set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         way = asyncio.create_task(wan.carry(reader, writer))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from control.domain.topology import Role
 from tests.gateways import ONE_SHOT
-from tests.vllm.cases import LEFT, OVERLAPPING, PLANS, TOGETHER
+from tests.vllm.cases import LEFT, OVERLAPPING, PLANS, TOGETHER, TURN
 from tests.vllm.fleet import Case, Outcome, VllmFleet, vllm_fleet
 from tests.vllm.install import UnavailableError, ensure_vllm
 
@@ -64,7 +64,10 @@ async def check(fleet: VllmFleet, tally: Tally) -> dict[str, object]:
     overlap_bytes, outcomes = await overlapping(fleet)
     for outcome in outcomes:
         tally.add("overlapping", outcome)
-    return {"overlap_bytes": overlap_bytes, "freed_after_leaving": await leave(fleet)}
+    turn_bytes, outcomes = await two_turns(fleet)
+    for outcome in outcomes:
+        tally.add("turn", outcome)
+    return {"overlap_bytes": overlap_bytes, "turn_bytes": turn_bytes, "freed_after_leaving": await leave(fleet)}
 
 
 async def overlapping(fleet: VllmFleet) -> tuple[list[float], list[Outcome]]:
@@ -74,6 +77,17 @@ async def overlapping(fleet: VllmFleet) -> tuple[list[float], list[Outcome]]:
     single = await fleet.figure(Role.MAIN, BYTES) - before
     both = await asyncio.gather(fleet.run(OVERLAPPING, 201), fleet.run(OVERLAPPING, 201))
     return [single, await fleet.figure(Role.MAIN, BYTES) - before - single], [first, *both]
+
+
+async def two_turns(fleet: VllmFleet) -> tuple[list[float], list[Outcome]]:
+    """A session's second turn holds its first: bytes that MD pulled for each of the two."""
+    start = await fleet.figure(Role.MAIN, BYTES)
+    prompt = await fleet.prompt_of(TURN, 400)
+    first = await fleet.compare(prompt, TURN)
+    middle = await fleet.figure(Role.MAIN, BYTES)
+    more = await fleet.prompt_of(Case(100), 401)
+    second = await fleet.compare([*prompt, *first.ids, *more], TURN)
+    return [middle - start, await fleet.figure(Role.MAIN, BYTES) - middle], [first, second]
 
 
 async def leave(fleet: VllmFleet, case: Case = LEFT) -> bool:
