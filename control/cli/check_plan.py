@@ -76,9 +76,22 @@ def adjusted(aim: Aim, size: Size, seen: Seen, one_shot_max_tokens: int) -> Size
         change = eager_target(aim, one_shot_max_tokens) * seen.token_s / seen.transfer_s
     else:
         return size
+    change = _in_the_right_direction(change, aim, outcome_of(seen))
     # Half of the way, on a logarithmic scale: one slow moment should not throw the next request off.
     change = min(_BOLDEST_CHANGE, max(1 / _BOLDEST_CHANGE, change)) ** 0.5
     return replace(size, new_tokens=round(min(_LARGEST_TOKENS, max(_SMALLEST_TOKENS, size.new_tokens * change))))
+
+
+def _in_the_right_direction(change: float, aim: Aim, met: Aim | None) -> float:
+    """What happened outweighs the speeds, which an unsteady machine shows too late.
+
+    An answer that ended before any handoff had too much to wait for; so had one that caught up instead of one shot.
+    """
+    if met is None or (aim is Aim.ONE_SHOT and met is Aim.CATCH_UP):
+        return min(change, 0.7)
+    if aim is Aim.CATCH_UP and met is Aim.ONE_SHOT:
+        return max(change, 1.4)
+    return change
 
 
 def first_difference(left: list[int], right: list[int]) -> int | None:

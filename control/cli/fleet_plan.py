@@ -5,6 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from control.domain.answer_parser import TOOL_PARSER_LABEL
 from control.domain.topology import FleetSnapshot, Gateway, Link, Node, Role, Site
 
 MODEL = "smollm2-135m"
@@ -85,6 +86,7 @@ def plan_fleet(options: FleetOptions, ports: dict[str, int]) -> FleetSnapshot:
         model=MODEL,
         kv_bytes_per_token=KV_BYTES_PER_TOKEN,
         block_tokens=BLOCK_TOKENS,
+        labels={TOOL_PARSER_LABEL: "hermes"},
     )
 
 

@@ -47,9 +47,23 @@ def test_requests_under_way_count_towards_their_aim():
 )
 def test_a_size_moves_towards_the_eager_tokens_of_its_aim(aim, transfer_s, more_input):
     before = SIZE
-    after = adjusted(aim, before, Seen("relay", "one_shot", transfer_s, token_s=0.02), LIMIT)
+    after = adjusted(aim, before, Seen("relay", aim.value, transfer_s, token_s=0.02), LIMIT)
     assert (after.new_tokens > before.new_tokens) - (after.new_tokens < before.new_tokens) == more_input
     assert after.max_output_tokens == before.max_output_tokens
+
+
+@pytest.mark.parametrize(
+    ("aim", "seen", "more_input"),
+    [
+        (Aim.ONE_SHOT, Seen("relay", "", 0.1, 1.0), -1),
+        (Aim.CATCH_UP, Seen("relay", "", 0.1, 1.0), -1),
+        (Aim.ONE_SHOT, Seen("relay", "catch_up", 0.1, 1.0), -1),
+        (Aim.CATCH_UP, Seen("relay", "one_shot", 10.0, 0.01), 1),
+    ],
+)
+def test_what_happened_outweighs_the_speeds(aim, seen, more_input):
+    after = adjusted(aim, SIZE, seen, LIMIT)
+    assert (after.new_tokens > 100) - (after.new_tokens < 100) == more_input
 
 
 @pytest.mark.parametrize("aim", [Aim.ONE_SHOT, Aim.CATCH_UP])
@@ -57,7 +71,7 @@ def test_sizes_settle_where_the_aim_is_met(aim):
     token_s, transfer_s_per_token = 0.03, 0.015
     size = first_size(aim, LIMIT)
     for _ in range(12):
-        size = adjusted(aim, size, Seen("relay", "", size.new_tokens * transfer_s_per_token, token_s), LIMIT)
+        size = adjusted(aim, size, Seen("relay", aim.value, size.new_tokens * transfer_s_per_token, token_s), LIMIT)
     assert size.new_tokens * transfer_s_per_token / token_s == pytest.approx(eager_target(aim, LIMIT), rel=0.1)
 
 
