@@ -19,6 +19,9 @@ class EmulatedNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slots: int = 4
     capacity_tokens: int = 65_536
     prefill_tokens_per_s: float = 0.0
+    prefill_floor_s: float = 0.0
+    prefill_chunk_tokens: int = 512
+    tail_chunk_min_tokens: int = 0
     decode_step_s: float = 0.0
     decode_step_per_request_s: float = 0.0
     tokens_per_step: int = 1

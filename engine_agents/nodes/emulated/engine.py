@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
+from control.domain.prefill import ChunkRule, plan_chunks
 from control.domain.prefix import BLOCK_TOKENS
 from engine_agents.nodes.emulated.script import remaining_script
 from engine_agents.nodes.emulated.sequence import KvSequence
@@ -15,7 +17,6 @@ from engine_agents.nodes.hermes_prompt import hermes_messages, needs_hermes
 from engine_agents.nodes.kv_blocks import BlockStore
 from engine_agents.nodes.kv_prefix import ResidentPrefix, longest_resident
 
-PREFILL_CHUNK_TOKENS = 512
 RIDE_ALONG_TOKENS = 64
 _VOCABULARY = Vocabulary()
 
@@ -27,6 +28,9 @@ class EmulatedChip:
     slots: int = 4
     capacity_tokens: int = 65_536
     prefill_tokens_per_s: float = 0.0
+    prefill_floor_s: float = 0.0
+    prefill_chunk_tokens: int = 512
+    tail_chunk_min_tokens: int = 0
     decode_step_s: float = 0.0
     decode_step_per_request_s: float = 0.0
     tokens_per_step: int = 1
@@ -130,9 +134,10 @@ class EmulatedEngine:
         prompt = slot.generation.prompt
         slot.sequence.load(prompt[: prefix.token_count], [block.payload for block in prefix.blocks])
         resident = min(prefix.token_count, len(prompt) - 1)
-        for start in range(resident, len(prompt), PREFILL_CHUNK_TOKENS):
-            chunk = prompt[start : start + PREFILL_CHUNK_TOKENS]
-            await asyncio.sleep(prefill_s(len(chunk), self.chip.prefill_tokens_per_s))
+        rule = ChunkRule(self.chip.prefill_chunk_tokens, self.chip.tail_chunk_min_tokens)
+        for start, end in pairwise([resident, *plan_chunks(resident, len(prompt), rule)]):
+            chunk = prompt[start:end]
+            await asyncio.sleep(prefill_s(len(chunk), self.chip.prefill_tokens_per_s, self.chip.prefill_floor_s))
             slot.sequence.evaluate(chunk[max(0, prefix.token_count - start) :])
             slot.generation.on_progress()
         self._save(slot)

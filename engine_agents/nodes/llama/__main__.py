@@ -7,9 +7,10 @@ from pathlib import Path
 
 import uvloop
 
+from control.domain.prefill import ChunkRule
 from control.settings import Settings
 from engine_agents.nodes.kv_blocks import BlockStore
-from engine_agents.nodes.llama.engine import LlamaEngine
+from engine_agents.nodes.llama.engine import DEFAULT_CHUNK_RULE, LlamaEngine
 from engine_agents.nodes.llama.server import ModelError, ServerSettings, default_model_path
 from engine_agents.nodes.serve import serve_node
 
@@ -24,7 +25,8 @@ def main() -> None:
             arguments.model or default_model_path(), slots=arguments.slots, max_model_len=arguments.max_model_len
         )
         store = BlockStore(arguments.capacity_tokens)
-        engine = LlamaEngine(settings, model=arguments.model_id, store=store)
+        rule = ChunkRule(arguments.prefill_chunk_tokens, arguments.tail_chunk_min_tokens)
+        engine = LlamaEngine(settings, model=arguments.model_id, store=store, chunk_rule=rule)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(
                 serve_node(
@@ -53,7 +55,26 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slots", type=_positive, default=4, help="generations at once")
     parser.add_argument("--max-model-len", type=_positive, default=2048, help="tokens of prompt and output together")
     parser.add_argument("--capacity-tokens", type=_positive, default=40_000, help="tokens whose KV is kept in memory")
+    parser.add_argument(
+        "--prefill-chunk-tokens",
+        type=_positive,
+        default=DEFAULT_CHUNK_RULE.chunk_tokens,
+        help="tokens of a prompt computed at once; others' decode steps get in between",
+    )
+    parser.add_argument(
+        "--tail-chunk-min-tokens",
+        type=_count,
+        default=DEFAULT_CHUNK_RULE.tail_chunk_min_tokens,
+        help="a last chunk below this is joined to the one before it; 0: never",
+    )
     return parser
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
 
 
 def _positive(text: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from control.domain.prefill import ChunkRule, plan_chunks
 from engine_agents.nodes.engine import FinishReason, Generation, PromptRefusedError, Step, TokenLogprob
 from engine_agents.nodes.hermes_prompt import hermes_messages, needs_hermes
 from engine_agents.nodes.kv_blocks import BlockStore
@@ -22,7 +23,7 @@ from engine_agents.nodes.llama.slots import Slot, choose_slot
 
 _logger = logging.getLogger(__name__)
 
-PREFILL_CHUNK_TOKENS = 64
+DEFAULT_CHUNK_RULE = ChunkRule(chunk_tokens=64, tail_chunk_min_tokens=32)
 _SETTLE_TIMEOUT_S = 5.0
 
 
@@ -49,7 +50,14 @@ class LlamaEngine:
 
     kind = "llama"
 
-    def __init__(self, settings: ServerSettings, *, model: str, store: BlockStore) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        model: str,
+        store: BlockStore,
+        chunk_rule: ChunkRule = DEFAULT_CHUNK_RULE,
+    ) -> None:
         self.model = model
         self.store = store
         self.slots = settings.slots
@@ -58,6 +66,7 @@ class LlamaEngine:
         self.kv_bytes_per_token = 0
         self.exact: bool | None = None
         self._settings = settings
+        self._chunk_rule = chunk_rule
         self._running: _Running | None = None
         self._free = [Slot(index) for index in range(settings.slots)]
         self._slot_turn = asyncio.Semaphore(settings.slots)
@@ -216,7 +225,7 @@ class LlamaEngine:
     async def _prefill(self, session: SlotSession, generation: Generation, seed: int) -> tuple[int, NextToken]:
         """How many of the prompt's tokens had KV, and the first token behind the prompt."""
         prompt = generation.prompt
-        *chunks, whole = chunk_ends(await session.position(prompt), len(prompt))
+        *chunks, whole = plan_chunks(await session.position(prompt), len(prompt), self._chunk_rule)
         options = completion_options(generation.sampling, seed, len(prompt))
         if not chunks:
             token = await session.evaluate(prompt, options)
@@ -228,11 +237,6 @@ class LlamaEngine:
                 await session.evaluate(prompt[:end], GREEDY_OPTIONS)
             generation.on_progress()
             return first.cached_tokens, await session.evaluate(prompt[:whole], options)
-
-
-def chunk_ends(resident_tokens: int, prompt_tokens: int) -> list[int]:
-    """Up to where each prefill request of a prompt goes; one request even where all KV is resident."""
-    return [*range(resident_tokens + PREFILL_CHUNK_TOKENS, prompt_tokens, PREFILL_CHUNK_TOKENS), prompt_tokens]
 
 
 def _finish_of(token: NextToken, *, made: int, room: int) -> FinishReason | None:

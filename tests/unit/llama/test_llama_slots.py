@@ -2,7 +2,6 @@ import pytest
 
 from engine_agents.nodes.kv_blocks import Block, BlockStore
 from engine_agents.nodes.kv_prefix import cut_blocks
-from engine_agents.nodes.llama.engine import chunk_ends
 from engine_agents.nodes.llama.slots import Slot, choose_slot, reusable_tokens, shared_prefix
 
 STORY = list(range(200))
@@ -56,11 +55,3 @@ def test_the_slot_that_shares_most_is_chosen() -> None:
 
 def test_of_equal_slots_the_first_is_chosen() -> None:
     assert choose_slot([Slot(3), Slot(0)], STORY, b"", BlockStore(0)).index == 3
-
-
-@pytest.mark.parametrize(
-    ("resident", "prompt", "ends"),
-    [(0, 1, [1]), (0, 64, [64]), (0, 65, [64, 65]), (0, 200, [64, 128, 192, 200]), (100, 200, [164, 200]), (9, 9, [9])],
-)
-def test_prefill_goes_in_chunks_from_what_is_resident(resident: int, prompt: int, ends: list[int]) -> None:
-    assert chunk_ends(resident, prompt) == ends

@@ -205,4 +205,22 @@ def test_chat_is_rendered_as_chatml():
 def test_timing_is_what_the_formulas_say():
     assert prefill_s(1000, 500.0) == 2.0
     assert prefill_s(1000, 0.0) == 0.0
+    assert prefill_s(10, 500.0, 0.1) == 0.1
+    assert prefill_s(100, 500.0, 0.1) == 0.2
     assert decode_step_s(4, 0.01, 0.002) == pytest.approx(0.018)
+
+
+@pytest.mark.parametrize("minimum", [0, 40])
+async def test_a_joined_tail_changes_how_prefill_is_cut_and_nothing_of_the_answer(minimum):
+    plain = EmulatedEngine("m")
+    joining = EmulatedEngine("m", EmulatedChip(prefill_chunk_tokens=64, tail_chunk_min_tokens=minimum))
+    prompt = tuple(prompt_of(150))
+    marks = []
+    cut = Generation(prompt, 5, Sampling(), b"", lambda: marks.append(1))
+    whole = Generation(prompt, 5, Sampling(), b"", lambda: None)
+    ids = [
+        [token async for step in engine.generate(asked) for token in step.token_ids]
+        for engine, asked in ((joining, cut), (plain, whole))
+    ]
+    assert ids[0] == ids[1]
+    assert len(marks) == (3 if minimum == 0 else 2)

@@ -1,0 +1,248 @@
+"""Our KV wire, checksums and all, against plain blocking sockets on loopback, and its goodput on a shaped link.
+
+Both ends of both ways are processes of their own. Runs alternate, so that a busy machine slows both; ratios are
+medians of pairs. The wire is a node's real code: its KV server, its puller, and block stores that are full, as a
+node's are, so that what arrives evicts what came before. Every block is hashed once by each side in every run.
+Run: `python benchmarks/bench_kv.py`; the last line is JSON.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from control.domain.prefix import BLOCK_TOKENS
+from engine_agents.nodes.counters import NodeCounters
+from engine_agents.nodes.kv_blocks import Block, BlockStore
+from engine_agents.nodes.kv_connection import PullSource, RelayRoute
+from engine_agents.nodes.kv_prefix import Cut, cut_blocks
+from engine_agents.nodes.kv_puller import KvPuller
+from engine_agents.nodes.kv_server import KvServer
+from engine_agents.nodes.leases import LeaseTable
+from engine_agents.nodes.progress import Progress
+
+RAW_BUFFER_BYTES = 1 << 20
+KV_BYTES_PER_TOKEN = 23_040
+BLOCK_BYTES = KV_BYTES_PER_TOKEN * BLOCK_TOKENS
+FINGERPRINT = "bench"
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--blocks", type=int, default=200, help=f"blocks of {BLOCK_BYTES} bytes in one run")
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--shaped-runs", type=int, default=3)
+    parser.add_argument("--gbit", type=float, default=1.0, help="cap of the shaped link")
+    parser.add_argument("--rtt", type=float, default=0.03, help="round trip of the shaped link, s")
+    parser.add_argument("--role", choices=sorted(ROLES), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.role:
+        ROLES[arguments.role](arguments.blocks)
+    else:
+        measure(arguments)
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """Run the pairs and the shaped pulls and print them."""
+    size_bytes = arguments.blocks * BLOCK_BYTES
+    with ExitStack() as stack:
+        raw_send, raw_receive, wire_serve, wire_pull = (
+            stack.enter_context(child(role, arguments.blocks)) for role in ROLES
+        )
+
+        def raw() -> tuple[float, float]:
+            return timed(raw_send, raw_receive, {"port": raw_send.ask({})["port"]}, size_bytes)
+
+        def wire(via: dict[str, Any] | None = None) -> tuple[float, float]:
+            return timed(wire_serve, wire_pull, {**wire_serve.ask({}), "via": via}, size_bytes)
+
+        for _ in range(2):  # fills the stores, and the second run evicts the first
+            raw(), wire()
+        pairs = [(raw(), wire()) for _ in range(arguments.pairs)]
+        relay = stack.enter_context(shaped_relay(arguments.gbit * 1e9 / 8, arguments.rtt))
+        shaped = [wire(relay)[0] for _ in range(arguments.shaped_runs)]
+    for (raw_rate, raw_cpu), (wire_rate, wire_cpu) in pairs:
+        print(
+            f"raw {raw_rate / 1e9:.2f} GB/s {raw_cpu:.2f} CPU s/GB, "
+            f"wire {wire_rate / 1e9:.2f} GB/s {wire_cpu:.2f} CPU s/GB, ratio {wire_rate / raw_rate:.2f}"
+        )
+    cap = arguments.gbit * 1e9 / 8
+    print(f"shaped {', '.join(f'{rate / cap:.1%}' for rate in shaped)} of {arguments.gbit:g} Gbit/s")
+    result = {
+        "loopback_ratio": statistics.median(wire_rate / raw_rate for (raw_rate, _), (wire_rate, _) in pairs),
+        "raw_gb_per_s": statistics.median(rate for (rate, _), _ in pairs) / 1e9,
+        "wire_gb_per_s": statistics.median(rate for _, (rate, _) in pairs) / 1e9,
+        "shaped_ratio": statistics.median(shaped) / cap,
+        "cpu_s_per_gb": statistics.median(cpu for _, (_, cpu) in pairs),
+        "raw_cpu_s_per_gb": statistics.median(cpu for (_, cpu), _ in pairs),
+        "block_bytes": BLOCK_BYTES,
+        "run_bytes": size_bytes,
+    }
+    print(json.dumps({name: round(value, 3) for name, value in result.items()}))
+
+
+class Child:
+    """A process that answers JSON lines."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def cpu_s(self) -> float:
+        ticks = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def timed(sender: Child, receiver: Child, question: dict[str, Any], size_bytes: int) -> tuple[float, float]:
+    """Bytes per second of one run, and CPU seconds per gigabyte of both ends."""
+    before_s = sender.cpu_s() + receiver.cpu_s()
+    took_s = receiver.ask(question)["took_s"]
+    used_s = sender.cpu_s() + receiver.cpu_s() - before_s
+    return size_bytes / took_s, used_s / (size_bytes / 1e9)
+
+
+@contextmanager
+def child(role: str, blocks: int) -> Iterator[Child]:
+    command = [sys.executable, __file__, "--role", role, "--blocks", str(blocks)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        yield Child(process)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def shaped_relay(capacity_bytes_per_s: float, rtt_s: float) -> Iterator[dict[str, Any]]:
+    link = {"name": "bench", "source": "a", "target": "b", "capacity_bytes_per_s": capacity_bytes_per_s, "rtt_s": rtt_s}
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "links.json"
+        config.write_text(json.dumps({"links": [link]}))
+        command = [sys.executable, "-m", "engine_agents.wan", "--port", "0", "--admin-port", "0", "--config", config]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
+        assert process.stdout is not None
+        try:
+            host, port = process.stdout.readline().split()[1].split(":")
+            yield {"host": host, "port": int(port), "link": "bench", "transfer_id": "bench"}
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def raw_send(blocks: int) -> None:
+    """The sender of the plain way: `sendall` of one buffer until everything is sent."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    buffer = memoryview(os.urandom(RAW_BUFFER_BYTES))
+    for _ in sys.stdin:
+        say({"port": listener.getsockname()[1]})
+        connection, _ = listener.accept()
+        with connection:
+            left = blocks * BLOCK_BYTES
+            while left:
+                count = min(left, len(buffer))
+                connection.sendall(buffer[:count])
+                left -= count
+
+
+def raw_receive(blocks: int) -> None:
+    """The receiver of the plain way: `recv_into` one buffer."""
+    buffer = bytearray(RAW_BUFFER_BYTES)
+    for line in sys.stdin:
+        began_s = time.perf_counter()
+        left = blocks * BLOCK_BYTES
+        with socket.create_connection(("127.0.0.1", json.loads(line)["port"])) as connection:
+            while left:
+                left -= connection.recv_into(buffer)
+        say({"took_s": time.perf_counter() - began_s})
+
+
+def wire_serve(blocks: int) -> None:
+    """A node's KV server; each line it reads is answered with a new lease on blocks not hashed yet."""
+    payloads = [os.urandom(BLOCK_BYTES) for _ in range(blocks)]
+
+    async def serve() -> None:
+        store = BlockStore(blocks * BLOCK_TOKENS)
+        leases = LeaseTable(store)
+        server = KvServer(
+            store,
+            leases,
+            fingerprint=FINGERPRINT,
+            block_tokens=BLOCK_TOKENS,
+            kv_bytes_per_token=KV_BYTES_PER_TOKEN,
+            counters=NodeCounters(),
+            progress=Progress(),
+        )
+        port = await server.start("127.0.0.1", 0)
+        run = 0
+        while await asyncio.to_thread(sys.stdin.readline):
+            run += 1
+            cuts = prompt_cuts(blocks, run)
+            store.put_chain([Block(cut.hash, cut.token_count, data) for cut, data in zip(cuts, payloads, strict=True)])
+            lease = leases.grant([cut.hash for cut in cuts], blocks * BLOCK_TOKENS)
+            say({"port": port, "lease_id": lease.id, "run": run})
+
+    uvloop.run(serve())
+
+
+def wire_pull(blocks: int) -> None:
+    """A node's puller into a store full of the last run's blocks."""
+
+    async def pull() -> None:
+        store = BlockStore(blocks * BLOCK_TOKENS)
+        puller = KvPuller(store, fingerprint=FINGERPRINT, counters=NodeCounters(), progress=Progress())
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            order = json.loads(line)
+            cuts = prompt_cuts(blocks, order["run"])
+            via = RelayRoute(**order["via"]) if order["via"] else None
+            source = PullSource("127.0.0.1", order["port"], order["lease_id"], via)
+            began_s = time.perf_counter()
+            report = await puller.pull("bench", cuts, source)
+            took_s = time.perf_counter() - began_s
+            assert report.pulled_bytes == blocks * BLOCK_BYTES
+            store.unpin("bench")
+            say({"took_s": took_s})
+
+    uvloop.run(pull())
+
+
+def prompt_cuts(blocks: int, run: int) -> list[Cut]:
+    return cut_blocks([run, *range(1, blocks * BLOCK_TOKENS)])
+
+
+def say(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+ROLES: dict[str, Callable[[int], None]] = {
+    "raw-send": raw_send,
+    "raw-receive": raw_receive,
+    "wire-serve": wire_serve,
+    "wire-pull": wire_pull,
+}
+
+if __name__ == "__main__":
+    main()
