@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from control.domain.answer_parser import AnswerFormat
 from control.domain.policy import Policy, PolicyError, parse_policy
 from control.domain.topology import FleetSnapshot, Node, NodeState, Role, Tenant
 
@@ -43,6 +44,15 @@ class RunningConfig:
     def nodes(self, role: Role, model: str) -> list[Node]:
         """Nodes of a role that serve a model, in the order of the fleet document."""
         return [node for node in self.fleet.nodes_of(role) if node.model == model]
+
+    def answer_format(self, model: str) -> AnswerFormat:
+        """What a model's answers are written in; nothing is known of models that are not the fleet's."""
+        if model != self.fleet.model:
+            return AnswerFormat()
+        try:
+            return AnswerFormat.of_labels(self.fleet.labels)
+        except ValueError:
+            return AnswerFormat()  # a parser that only a newer gateway has
 
     def node(self, name: str) -> Node:
         """The node of that name.

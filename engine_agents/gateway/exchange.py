@@ -11,6 +11,7 @@ from control.domain.routing import Route
 from control.domain.topology import Link
 from control.telemetry.records import RequestRecord
 from engine_agents.gateway.config import RunningConfig
+from engine_agents.gateway.logprobs import Document, JoinedLogprobs
 from engine_agents.gateway.node_client import (
     Chunk,
     NodeClient,
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 class Answer(Protocol):
     """Where the answer goes: a stream of events or one body."""
 
-    async def put(self, flush: Flush) -> bool:
+    async def put(self, flush: Flush, logprobs: Document | None = None) -> bool:
         """Take the next part of the answer; False if its client has not been sent anything of it yet."""
 
 
@@ -83,6 +84,7 @@ class Exchange:
     facts: Facts = field(default_factory=Facts)
     excluded: set[str] = field(default_factory=set)
     unsent_tokens: int = 0
+    logprobs: JoinedLogprobs | None = None
 
     @property
     def salt(self) -> str:
@@ -122,9 +124,14 @@ class Exchange:
             flush = self.commit.accept(turn, Piece(choice.token_ids, choice.text, choice.finish_reason, chunk.is_whole))
         except EngineOverrunError as error:
             raise NodeRefusedError(node, str(error)) from error
+        likely: Document | None = None
+        if flush is not None and self.logprobs is not None:
+            count = len(choice.token_ids)
+            self.logprobs.add(self.commit.output_tokens - count, count, choice.logprobs)
+            likely = self.logprobs.take(len(flush.token_ids)) if flush.token_ids else None
         if flush is not None and (flush.token_ids or flush.text or flush.finish):
             self.unsent_tokens += len(flush.token_ids)
-            if await self.answer.put(flush):
+            if await self.answer.put(flush, likely):
                 self.timeline.sent(self.unsent_tokens)
                 self.unsent_tokens = 0
         return choice.finish_reason is not None

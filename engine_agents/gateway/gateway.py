@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from control.domain.answer_parser import AnswerFormat, AnswerParser
 from control.domain.commit import Commit
 from control.domain.outcome import Outcome
 from control.domain.output_bound import output_bound
@@ -14,9 +15,11 @@ from control.telemetry.records import RequestRecord
 from engine_agents.gateway.config import ConfigStore, RunningConfig
 from engine_agents.gateway.errors import RefusalError, failed_upstream, invalid, unavailable
 from engine_agents.gateway.exchange import Exchange, Headers
+from engine_agents.gateway.logprobs import JoinedLogprobs
 from engine_agents.gateway.metrics import GatewayMetrics
 from engine_agents.gateway.node_client import NodeBusyError, NodeClient, NodeError, NodeRefusedError
 from engine_agents.gateway.openai_schema import GenerationRequest
+from engine_agents.gateway.parsed_answer import ParsedAnswer
 from engine_agents.gateway.pipelines import serve
 from engine_agents.gateway.prompt import Prompt
 from engine_agents.gateway.responses import Response, Usage
@@ -96,6 +99,7 @@ class Gateway:
             raise RefusalError(
                 404, f"The model `{request.model}` does not exist here.", param="model", code="model_not_found"
             )
+        parser = _parser_for(request, config.answer_format(request.model))
         with timeline.stage(Stage.TOKENIZE):
             prompt, limit = await self._tokenize(config, request)
         if prompt is None:
@@ -111,7 +115,8 @@ class Gateway:
             timeline=timeline,
             prompt=prompt,
             commit=Commit(max_tokens, request.stop),
-            answer=response,
+            answer=response if parser is None else ParsedAnswer(response, parser),
+            logprobs=None if request.logprobs is None else JoinedLogprobs(request.logprobs, is_chat=request.is_chat),
             bound=output_bound(request.max_tokens, max_tokens, likely_tokens),
         )
 
@@ -190,6 +195,20 @@ def _checked_max_tokens(request: GenerationRequest, input_tokens: int, limit: in
             "context_length_exceeded",
         )
     return request.max_tokens or room
+
+
+def _parser_for(request: GenerationRequest, answer_format: AnswerFormat) -> AnswerParser | None:
+    """What reads the answer's parts; None where all of it is plain text."""
+    wants_tools = bool(request.tools)
+    if wants_tools and not answer_format.tool_parser:
+        raise invalid(
+            "`tools` is not supported: this model's profile names no tool-call parser that is known here.",
+            "tools",
+            "unsupported_parameter",
+        )
+    if not request.is_chat or not (wants_tools or answer_format.reasoning_parser):
+        return None
+    return AnswerParser(answer_format, wants_tools=wants_tools, max_calls=request.max_tool_calls)
 
 
 def _outcome_of(refusal: RefusalError) -> Outcome:

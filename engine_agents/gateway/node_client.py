@@ -20,6 +20,7 @@ import msgspec
 
 from control.domain.topology import Node
 from engine_agents.gateway.http_client import HttpClient, HttpReply
+from engine_agents.gateway.logprobs import EngineLogprobs
 from engine_agents.gateway.prompt import Prompt
 from engine_agents.gateway.sse import DONE, EventParser
 
@@ -95,6 +96,7 @@ class _Choice(msgspec.Struct, frozen=True):
     text: str = ""
     finish_reason: str | None = None
     token_ids: tuple[int, ...] | None = None
+    logprobs: EngineLogprobs | None = None
 
 
 class Chunk(msgspec.Struct, frozen=True):

@@ -1,11 +1,13 @@
 """Server-sent events: cutting an engine's bytes into events, and writing OpenAI chunks."""
 
 import json
+from typing import Any
 
 import msgspec
 
 DONE = b"[DONE]"
 DONE_EVENT = b"data: [DONE]\n\n"
+_FINISH = b',"finish_reason":'
 
 
 class EventParser:
@@ -27,11 +29,22 @@ def event(payload: bytes) -> bytes:
 
 
 def json_text(value: str) -> bytes:
-    """A text as JSON; `json` escapes lone surrogates, which the faster encoder refuses."""
+    """A text as JSON."""
+    return json_bytes(value)
+
+
+def json_bytes(value: Any) -> bytes:
+    """A value as JSON; `json` escapes lone surrogates, which the faster encoder refuses."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
         return json.dumps(value).encode()
+
+
+def _end(finish_reason: str | None, token_ids: tuple[int, ...] | None) -> bytes:
+    """The end of a chunk, from its finish reason's value on."""
+    ids = b"" if token_ids is None else b',"token_ids":' + msgspec.json.encode(token_ids)
+    return (b"null" if finish_reason is None else json_text(finish_reason)) + ids + b"}]}\n\n"
 
 
 class ChunkWriter:
@@ -46,6 +59,10 @@ class ChunkWriter:
             created_at_s,
             json_text(model),
         )
+        self._before_text = self._head + b'"choices":[{"index":0,' + (b'"delta":{"content":' if is_chat else b'"text":')
+        self._after_content = (b"}" if is_chat else b"") + b',"logprobs":'
+        self._after_text = self._after_content + b"null" + _FINISH
+        self._plain_end = self._after_text + b"null}]}\n\n"
 
     def opening(self) -> bytes:
         """What stands before the first text: the role of a chat message."""
@@ -56,20 +73,32 @@ class ChunkWriter:
             b'"logprobs":null,"finish_reason":null}]}\n\n'
         )
 
-    def chunk(self, text: str, finish_reason: str | None, token_ids: tuple[int, ...] | None) -> bytes:
-        """One piece of the answer; `token_ids` only where the client asked for them."""
-        content = b'"delta":{"content":%b}' if self._is_chat else b'"text":%b'
-        ids = b"" if token_ids is None else b',"token_ids":' + msgspec.json.encode(token_ids)
-        finish = b"null" if finish_reason is None else json_text(finish_reason)
-        return (
-            self._head
-            + b'"choices":[{"index":0,'
-            + content % json_text(text)
-            + b',"logprobs":null,"finish_reason":'
-            + finish
-            + ids
-            + b"}]}\n\n"
-        )
+    def chunk(
+        self,
+        text: str,
+        finish_reason: str | None,
+        token_ids: tuple[int, ...] | None,
+        logprobs: dict[str, Any] | None = None,
+    ) -> bytes:
+        """One piece of the answer; `token_ids` and `logprobs` only where the client asked for them."""
+        start = self._before_text + json_text(text)
+        if finish_reason is None and token_ids is None and logprobs is None:
+            return start + self._plain_end
+        if logprobs is None:
+            return start + self._after_text + _end(finish_reason, token_ids)
+        return start + self._after_content + json_bytes(logprobs) + _FINISH + _end(finish_reason, token_ids)
+
+    def delta(
+        self,
+        delta: dict[str, Any],
+        finish_reason: str | None,
+        token_ids: tuple[int, ...] | None,
+        logprobs: dict[str, Any] | None = None,
+    ) -> bytes:
+        """One change of a chat message that may be more than text."""
+        likely = b"null" if logprobs is None else json_bytes(logprobs)
+        start = self._head + b'"choices":[{"index":0,"delta":' + json_bytes(delta) + b',"logprobs":' + likely
+        return start + _FINISH + _end(finish_reason, token_ids)
 
     def usage(self, usage: bytes, explanation: bytes | None) -> bytes:
         """The last chunk, with no choices; both arguments are JSON objects."""

@@ -80,8 +80,8 @@ async def test_the_openai_client_completes_a_text(rig, client):
 
 async def test_the_openai_client_sees_a_refusal_as_its_own_exception(rig, client):
     await rig.configure(DIRECT_ALWAYS)
-    with pytest.raises(openai.BadRequestError, match="presence_penalty"):
-        await client.chat.completions.create(model=MODEL, messages=MESSAGES, presence_penalty=1.0)
+    with pytest.raises(openai.BadRequestError, match="`n`"):
+        await client.chat.completions.create(model=MODEL, messages=MESSAGES, n=2)
     with pytest.raises(openai.NotFoundError):
         await client.chat.completions.create(model="another", messages=MESSAGES)
 

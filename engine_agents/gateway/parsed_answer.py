@@ -1,0 +1,31 @@
+"""Reads tool calls and reasoning out of an answer on its way to the client, behind the commit, so that no cut shows."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from control.domain.answer_parser import AnswerParser, Part
+from control.domain.commit import Flush
+from engine_agents.gateway.logprobs import Document
+
+
+class PartsTaker(Protocol):
+    """A response that can tell the parts of an answer apart."""
+
+    async def put_parts(
+        self, parts: Sequence[Part], token_ids: tuple[int, ...], finish: str | None, logprobs: Document | None
+    ) -> bool:
+        """Take the next parts; False if the client has not been sent anything of them yet."""
+
+
+class ParsedAnswer:
+    """Between an exchange and a response."""
+
+    def __init__(self, response: PartsTaker, parser: AnswerParser) -> None:
+        self._response = response
+        self._parser = parser
+
+    async def put(self, flush: Flush, logprobs: Document | None = None) -> bool:
+        """Pass on what the text so far completes."""
+        parts = self._parser.feed(flush.text, is_final=flush.finish is not None)
+        finish = "tool_calls" if flush.finish == "stop" and self._parser.calls else flush.finish
+        return await self._response.put_parts(parts, flush.token_ids, finish, logprobs)
