@@ -81,7 +81,7 @@ class ChunkWriter:
         logprobs: dict[str, Any] | None = None,
     ) -> bytes:
         """One piece of the answer; `token_ids` and `logprobs` only where the client asked for them."""
-        start = self._before_text + json_text(text)
+        start = self._before_text + json_bytes(text)
         if finish_reason is None and token_ids is None and logprobs is None:
             return start + self._plain_end
         if logprobs is None:
