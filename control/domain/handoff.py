@@ -1,5 +1,6 @@
 """How a request moves from relay decode to main decode: in one shot, or by catching up in batches."""
 
+import math
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
@@ -52,3 +53,17 @@ def next_handoff_step(
     if batches >= MAX_CATCH_UP_BATCHES or (batches and pending_tokens >= last_pending_tokens):
         return HandoffStep.CUT
     return HandoffStep.BATCH
+
+
+def recompute_limit_tokens(
+    expected_tokens: int, compute_s_per_token: float, transfer_s_per_token: float, setup_s: float
+) -> int | None:
+    """How many tokens MD may compute at an extend before pulling the prompt's KV again is the faster way.
+
+    `expected_tokens` are the eager tokens it lacks anyway; more means that it evicted what it had pulled. None: where
+    sending a token's KV takes longer than computing it, or no speed is known, there is no limit.
+    """
+    saved_s = compute_s_per_token - transfer_s_per_token
+    if saved_s <= 0.0:
+        return None
+    return expected_tokens + math.ceil(setup_s / saved_s)

@@ -176,6 +176,10 @@ class PrefixIndex:
         """How many blocks the node is thought to hold."""
         return len(self._nodes[node].resident) if node in self._nodes else 0
 
+    def in_flight_blocks(self, node: str) -> int:
+        """How many blocks are on their way to the node."""
+        return len(self._nodes[node].in_flight) if node in self._nodes else 0
+
     @property
     def transfers(self) -> int:
         """How many transfers are under way."""

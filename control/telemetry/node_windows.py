@@ -68,6 +68,8 @@ class NodeTrack:
             "resident_tokens": sample.resident_tokens,
             "capacity_tokens": sample.capacity_tokens,
             "leased_bytes": sample.leased_bytes,
+            "stranded_bytes": sample.stranded_bytes,
+            "stranded_age_s": rounded(sample.stranded_age_s),
             "exact": sample.exact,
         }
         return {

@@ -75,6 +75,8 @@ class RequestRecord(msgspec.Struct, array_like=True, frozen=True):
     stages: tuple[StageTime, ...] = ()
     output_bound_tokens: int = 0
     output_bound_source: str = ""
+    caught_up_tokens: int = 0
+    repulls: int = 0
 
     @property
     def prefix_hit_rate(self) -> float | None:
@@ -82,6 +84,11 @@ class RequestRecord(msgspec.Struct, array_like=True, frozen=True):
         if self.cached_tokens is None or not self.input_tokens:
             return None
         return self.cached_tokens / self.input_tokens
+
+    @property
+    def predicted_prefix_hit_rate(self) -> float:
+        """The same as the gateway's index foretold it."""
+        return self.predicted_prefix_tokens / self.input_tokens if self.input_tokens else 0.0
 
     @property
     def drc_hit_rate(self) -> float:
@@ -128,6 +135,8 @@ class NodeSample(msgspec.Struct, array_like=True, frozen=True):
     decode_tokens_total: int = 0
     pulled_bytes_total: int = 0
     exact: bool | None = None
+    stranded_bytes: int = 0
+    stranded_age_s: float = 0.0
 
 
 class LinkSample(msgspec.Struct, array_like=True, frozen=True):

@@ -1,12 +1,14 @@
 """What control and operators may ask of a gateway: its configuration and its live state."""
 
 import hmac
+import math
 from typing import Any
 from urllib.parse import parse_qs
 
 from engine_agents.gateway.config import ConfigError, StaleRevisionError, parse_document
 from engine_agents.gateway.errors import RefusalError, invalid
 from engine_agents.gateway.gateway import Gateway
+from engine_agents.gateway.stranded import list_leases, release_stranded
 
 Reply = tuple[int, dict[str, Any]]
 
@@ -18,7 +20,7 @@ class AdminApi:
         self._gateway = gateway
         self._expected = f"Bearer {site_secret}".encode() if site_secret else b""
 
-    def handle(self, method: str, resource: str, query: bytes, authorization: str, body: bytes) -> Reply:
+    async def handle(self, method: str, resource: str, query: bytes, authorization: str, body: bytes) -> Reply:
         """Status and document.
 
         Raises:
@@ -29,8 +31,13 @@ class AdminApi:
             case "GET", "config":
                 return 200, self._config()
             case "PUT", "config":
-                force = parse_qs(query.decode("latin-1")).get("force", [""])[0].lower() in {"1", "true"}
+                force = _text(query, "force").lower() in {"1", "true"}
                 return 200, self._apply(body, force=force)
+            case "GET", "leases":
+                return 200, await list_leases(self._gateway, _text(query, "node"))
+            case "DELETE", "leases":
+                older_than_s = _seconds(query, "older_than_s")
+                return 200, await release_stranded(self._gateway, _text(query, "node"), older_than_s)
             case "GET", "state":
                 return 200, self._gateway.state.snapshot()
             case _:
@@ -63,3 +70,17 @@ class AdminApi:
             ) from None
         self._gateway.state.adopt(running)
         return {"gateway": self._gateway.name, "revision": running.revision, "applied_at": running.applied_at_s}
+
+
+def _text(query: bytes, name: str) -> str:
+    return parse_qs(query.decode("latin-1")).get(name, [""])[0]
+
+
+def _seconds(query: bytes, name: str) -> float:
+    try:
+        seconds = float(_text(query, name) or 0.0)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0.0:
+        raise invalid(f"`{name}` must be a number of seconds.", name)
+    return seconds

@@ -77,7 +77,7 @@ class GatewayApp:
             await handler(scope, receive, send)
         elif path.startswith(ADMIN_PREFIX):
             body = await read_body(scope, receive, self._max_body_bytes)
-            status, document = self._admin.handle(
+            status, document = await self._admin.handle(
                 method, path.removeprefix(ADMIN_PREFIX), scope["query_string"], header(scope, b"authorization"), body
             )
             await send_json(send, status, msgspec.json.encode(document))

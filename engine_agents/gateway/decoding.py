@@ -12,12 +12,25 @@ from engine_agents.gateway.prompt import Prompt
 
 
 def open_stream(
-    x: Exchange, node: Node, prompt: Prompt, max_tokens: int, kv_params: Mapping[str, Any] | None = None
+    x: Exchange,
+    node: Node,
+    prompt: Prompt,
+    max_tokens: int,
+    *,
+    kv_params: Mapping[str, Any] | None = None,
+    max_computed_tokens: int | None = None,
 ) -> NodeStream | CheckedStream:
     """The request's generation on a node, from this prompt on, with the client's sampling."""
     model = x.request.model
     stream = x.client.stream(
-        node, prompt, model, max_tokens, sampling=x.request.sampling, kv_params=kv_params, salt=x.salt
+        node,
+        prompt,
+        model,
+        max_tokens,
+        sampling=x.request.sampling,
+        kv_params=kv_params,
+        salt=x.salt,
+        max_computed_tokens=max_computed_tokens,
     )
     if not node.is_stock:
         return stream
@@ -31,6 +44,7 @@ async def decode_to_end(
     prompt: Prompt,
     *,
     kv_params: Mapping[str, Any] | None = None,
+    max_computed_tokens: int | None = None,
     on_first: Callable[[], None] | None = None,
 ) -> WorkDone:
     """Generate the rest of the answer on a node; `on_first` is called at its first chunk.
@@ -41,8 +55,10 @@ async def decode_to_end(
         NodeError: the node failed; what was committed stays, and another node can go on from it.
     """
     work = WorkDone()
+    limit = x.commit.remaining_tokens
+    stream = open_stream(x, node, prompt, limit, kv_params=kv_params, max_computed_tokens=max_computed_tokens)
     async with x.state.work_on(node):
-        async with open_stream(x, node, prompt, x.commit.remaining_tokens, kv_params) as chunks:
+        async with stream as chunks:
             async for chunk in chunks:
                 if on_first is not None:
                     on_first()

@@ -63,6 +63,8 @@ class Facts:
     handoff_stall_s: float | None = None
     expected_recomputed_tokens: int | None = None
     recomputed_tokens: int | None = None
+    caught_up_tokens: int = 0
+    repulls: int = 0
     resumes: int = 0
     first_route: Route | None = None
 
@@ -100,10 +102,15 @@ class Exchange:
     def note_transfer(self, link: Link | None, pipeline: str, work: WorkDone, seconds: float) -> None:
         """Note what a transfer moved; the engine's own time counts where it gives one."""
         facts = self.facts
-        facts.transfer_s = work.pull_s if work.pull_s is not None else seconds
-        facts.pulled_tokens, facts.pulled_bytes = work.pulled_tokens, work.pulled_bytes
+        transfer_s = work.pull_s if work.pull_s is not None else seconds
+        if facts.transfer_s is None:
+            facts.transfer_s = transfer_s  # the one that was predicted; a later one makes good for a loss
+        if work.pulled_tokens is not None:
+            facts.pulled_tokens = (facts.pulled_tokens or 0) + work.pulled_tokens
+        if work.pulled_bytes is not None:
+            facts.pulled_bytes = (facts.pulled_bytes or 0) + work.pulled_bytes
         if link is not None:
-            self.state.on_transfer(link.name, pipeline, facts.transfer_s, facts.pulled_bytes or 0)
+            self.state.on_transfer(link.name, pipeline, transfer_s, work.pulled_bytes or 0)
 
     def current_prompt(self) -> Prompt:
         """The prompt and the answer so far: what any decoder can go on from."""
@@ -188,6 +195,8 @@ class Exchange:
             stages=times.stages,
             output_bound_tokens=self.bound.tokens,
             output_bound_source=self.bound.source.value,
+            caught_up_tokens=facts.caught_up_tokens,
+            repulls=facts.repulls,
         )
 
 

@@ -8,15 +8,17 @@ transfer; an answer that merely ends early on the relay lets it finish.
 import asyncio
 import logging
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from control.domain.commit import Side, Turn
 from control.domain.handoff import HandoffKnobs, HandoffMode, HandoffStep, choose_handoff_mode, next_handoff_step
 from control.domain.topology import Node, Role
 from engine_agents.gateway.decoding import decode_to_end, open_stream
 from engine_agents.gateway.exchange import Exchange, note_failure
-from engine_agents.gateway.node_client import Chunk, NodeError, Reply
+from engine_agents.gateway.node_client import Chunk, NodeError, Reply, TransferRefusedError
 from engine_agents.gateway.planning import Plan, another_node, with_nodes
 from engine_agents.gateway.prompt import Prompt
+from engine_agents.gateway.recompute import forget_evicted, recompute_limit
 from engine_agents.gateway.timeline import Stage
 from engine_agents.gateway.transfers import (
     Transfer,
@@ -38,8 +40,7 @@ class Prefilled:
     """The prompt's KV is on P."""
 
 
-@dataclass(frozen=True, slots=True)
-class FromRelay:
+class FromRelay(NamedTuple):
     """A chunk of the relay's stream."""
 
     turn: Turn
@@ -171,6 +172,7 @@ class _Relay:
             case CaughtUp(tokens, reply):
                 self._check_token(tokens, reply)
                 self.batch_task, self.caught_up_tokens = None, tokens
+                self.x.facts.caught_up_tokens += reply.work.computed_tokens or 0
                 return self._hand_over()
             case MainLost(error):
                 self._replace_main(error)
@@ -199,7 +201,7 @@ class _Relay:
                 put(Prefilled())
                 params = consumer_params(held.lease, None, "", "relay", x.headers.caller.service_class)
                 start_s = x.timeline.elapsed_s
-                stream = open_stream(x, node, prompt, min(cap, x.commit.remaining_tokens), params)
+                stream = open_stream(x, node, prompt, min(cap, x.commit.remaining_tokens), kv_params=params)
                 async with x.state.work_on(node), stream as chunks:
                     async for chunk in chunks:
                         if not held.is_used:
@@ -295,8 +297,10 @@ class _Relay:
         assert self.plan.main is not None, "a RELAY plan has a main node"  # noqa: S101
         try:
             async with self.x.state.work_on(self.plan.main):
-                reply = await self.x.client.extend(self.plan.main, prompt, self.x.request.model, self.x.salt)
+                limit = recompute_limit(self.x, self.plan, tokens - self.caught_up_tokens)
+                reply = await self.x.client.extend(self.plan.main, prompt, self.x.request.model, self.x.salt, limit)
         except NodeError as error:
+            forget_evicted(self.x, self.plan, error)
             self.events.put_nowait(MainLost(error))
         else:
             self.events.put_nowait(CaughtUp(tokens, reply))
@@ -340,13 +344,26 @@ class _Relay:
             x.timeline.add(Stage.HANDOFF, start_s, first_s)
             x.facts.handoff_stall_s = first_s - start_s
 
-        x.facts.expected_recomputed_tokens = self.answered_tokens - self.caught_up_tokens
+        pending = x.facts.expected_recomputed_tokens = self.answered_tokens - self.caught_up_tokens
+        limit = recompute_limit(x, self.plan, pending)
         try:
+            work = await decode_to_end(x, turn, main, x.current_prompt(), on_first=on_first, max_computed_tokens=limit)
+        except TransferRefusedError as error:
+            await self._pull_again(error)
             work = await decode_to_end(x, turn, main, x.current_prompt(), on_first=on_first)
         finally:
             if first_s is not None:
                 x.timeline.add(Stage.MAIN_DECODE, first_s)
         x.facts.recomputed_tokens = work.computed_tokens
+
+    async def _pull_again(self, error: TransferRefusedError) -> None:
+        """MD evicted the prompt's KV before it could go on from it; sending it once more beats computing it there."""
+        log.info("request %s: %s, pulling again", self.x.headers.request_id, error)
+        forget_evicted(self.x, self.plan, error)
+        self.x.facts.repulls += 1
+        self.mark_transfer()
+        assert self.transfer is not None, "it has just been marked"  # noqa: S101
+        await pull_ahead(self.x, self.plan, self.transfer)
 
     async def stop(self) -> None:
         """Close the relay's stream and any batch, and see them gone."""

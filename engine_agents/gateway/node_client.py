@@ -149,6 +149,8 @@ class _ModelList(msgspec.Struct, frozen=True):
 
 class _Store(msgspec.Struct, frozen=True):
     capacity_tokens: int = 0
+    stranded_bytes: int = 0
+    stranded_age_s: float = 0.0
 
 
 class NodeInfo(msgspec.Struct, frozen=True):
@@ -158,11 +160,26 @@ class NodeInfo(msgspec.Struct, frozen=True):
     store: _Store = _Store()
 
 
+class NodeLease(msgspec.Struct, frozen=True):
+    """A lease as its node lists it; `attached` while its consumer reads it."""
+
+    id: str
+    tokens: int = 0
+    size_bytes: int = msgspec.field(default=0, name="bytes")
+    age_s: float = 0.0
+    attached: bool = False
+
+
+class _LeaseList(msgspec.Struct, frozen=True):
+    leases: tuple[NodeLease, ...]
+
+
 _chunk = msgspec.json.Decoder(Chunk)
 _tokenized = msgspec.json.Decoder(Tokenized)
 _detokenized = msgspec.json.Decoder(_Detokenized)
 _models = msgspec.json.Decoder(_ModelList)
 _info = msgspec.json.Decoder(NodeInfo)
+_leases = msgspec.json.Decoder(_LeaseList)
 
 
 class NodeClient:
@@ -214,6 +231,14 @@ class NodeClient:
         except OSError as error:
             raise NodeUnreachableError(node.name, f"cannot release a lease: {type(error).__name__}") from error
 
+    async def list_leases(self, node: Node) -> tuple[NodeLease, ...]:
+        """The leases that one of our nodes holds; none from a stock engine, which does not know the question."""
+        data = await self._look(node, "/pdd/v1/leases")
+        try:
+            return () if data is None else _leases.decode(data).leases
+        except msgspec.DecodeError as error:
+            raise NodeRefusedError(node.name, f"lists leases in another dialect: {error}") from error
+
     def _release_unseen(self, node: Node, lease_id: str) -> None:
         async def release() -> None:
             with contextlib.suppress(NodeError):
@@ -232,9 +257,17 @@ class NodeClient:
         except NodeRefusedError as error:
             raise _pull_failure(error) from error
 
-    async def extend(self, node: Node, prompt: Prompt, model: str, salt: str = "") -> Reply:
-        """Have a node compute what it lacks of prompt and eager ids, and name the token it would go on with."""
-        return _reply(await self._complete(node, _body(_one_token(model, salt), prompt)))
+    async def extend(
+        self, node: Node, prompt: Prompt, model: str, salt: str = "", max_computed_tokens: int | None = None
+    ) -> Reply:
+        """Have a node compute what it lacks of prompt and eager ids, and name the token it would go on with.
+
+        Our nodes refuse where that is more than `max_computed_tokens`, as a transfer that was for nothing.
+        """
+        fields = _one_token(model, salt)
+        if max_computed_tokens is not None:
+            fields["max_computed_tokens"] = max_computed_tokens
+        return _reply(await self._complete(node, _body(fields, prompt)))
 
     def stream(
         self,
@@ -246,6 +279,7 @@ class NodeClient:
         sampling: Mapping[str, Any],
         kv_params: Mapping[str, Any] | None = None,
         salt: str = "",
+        max_computed_tokens: int | None = None,
     ) -> "NodeStream":
         """A generation, chunk by chunk; leaving the context closes its connection, and so the engine's work.
 
@@ -257,6 +291,8 @@ class NodeClient:
         fields["stream_options"] = {"include_usage": True}
         if kv_params is not None:
             fields["kv_transfer_params"] = kv_params
+        if max_computed_tokens is not None:
+            fields["max_computed_tokens"] = max_computed_tokens
         return NodeStream(self, node, _body(fields, prompt), self._deadlines, is_pull=kv_params is not None)
 
     async def tokenize(self, node: Node, body: Mapping[str, Any]) -> tuple[Prompt | None, int]:

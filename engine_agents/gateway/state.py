@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, NamedTuple
 
 from control.domain.output_bound import OutputHistory
 from control.domain.prefix import PrefixIndex
@@ -33,6 +34,13 @@ def _ignore_transfer(_link: str, _pipeline: str, _seconds: float, _size_bytes: i
     """Where nobody counts."""
 
 
+class StrandedKv(NamedTuple):
+    """KV that a node holds for consumers who do not read it, and the age of the oldest such lease."""
+
+    size_bytes: int
+    age_s: float
+
+
 class GatewayState:
     """Live state of one gateway. One event loop owns it, so nothing is locked."""
 
@@ -52,6 +60,7 @@ class GatewayState:
         self.token_mismatches = 0
         self.max_model_lens: dict[str, int] = {}
         self.leases: set[str] = set()
+        self.stranded: dict[str, StrandedKv] = {}
         self.ends_of_transfers: dict[str, asyncio.Event] = {}
         self.prefill_s_per_token = DEFAULT_PREFILL_S_PER_TOKEN
         self._whole_token_ids: dict[str, set[int]] = {}
@@ -77,31 +86,13 @@ class GatewayState:
         finally:
             self._assigned[node.name] -= 1
 
-    @asynccontextmanager
-    async def work_on(self, node: Node) -> AsyncIterator[None]:
+    def work_on(self, node: Node) -> "_Work":
         """Count one piece of work on a node for as long as the context lasts, and learn whether the node lives.
 
         Raises:
             NodeUnreachableError: the node was found lost meanwhile, and the work was ended.
         """
-        scope = asyncio.timeout(None)
-        scopes = self._work.setdefault(node.name, set())
-        scopes.add(scope)
-        try:
-            async with scope:
-                yield
-        except TimeoutError as error:
-            if not scope.expired():
-                raise
-            raise NodeUnreachableError(node.name, "makes no progress") from error
-        except NodeUnreachableError:
-            self.breakers.failed(node.name)
-            self.index.drop_node(node.name)
-            raise
-        else:
-            self.breakers.succeeded(node.name)
-        finally:
-            scopes.discard(scope)
+        return _Work(self, node.name, self._work.setdefault(node.name, set()))
 
     def lost(self, node: str) -> None:
         """The node makes no progress: leave it alone, and end what it was working on, which goes on elsewhere."""
@@ -148,6 +139,7 @@ class GatewayState:
             if nodes.get(name) != url:
                 self.index.drop_node(name)
                 self.breakers.succeeded(name)
+                self.stranded.pop(name, None)
         self._known_nodes = nodes
 
     async def close(self) -> None:
@@ -172,3 +164,33 @@ class GatewayState:
             "pools_at_ceiling": sorted(f"{site}/{model}" for site, model in self.pools_at_ceiling),
             "open_breakers": self.breakers.open_nodes(),
         }
+
+
+class _Work:
+    """One piece of work on a node; a class, because a generator would cost several times as much."""
+
+    __slots__ = ("_node", "_scope", "_scopes", "_state")
+
+    def __init__(self, state: GatewayState, node: str, scopes: set[asyncio.Timeout]) -> None:
+        self._state = state
+        self._node = node
+        self._scopes = scopes
+        self._scope = asyncio.timeout(None)
+
+    async def __aenter__(self) -> None:
+        self._scopes.add(self._scope)
+        await self._scope.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._scopes.discard(self._scope)
+        try:
+            await self._scope.__aexit__(kind, error, traceback)
+        except TimeoutError as timeout:
+            raise NodeUnreachableError(self._node, "makes no progress") from timeout
+        if error is None:
+            self._state.breakers.succeeded(self._node)
+        elif isinstance(error, NodeUnreachableError):
+            self._state.breakers.failed(self._node)
+            self._state.index.drop_node(self._node)

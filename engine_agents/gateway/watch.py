@@ -7,7 +7,7 @@ from collections import Counter
 from control.domain.topology import Node, NodeState
 from engine_agents.gateway.config import ConfigStore
 from engine_agents.gateway.node_client import NodeClient, NodeError
-from engine_agents.gateway.state import GatewayState
+from engine_agents.gateway.state import GatewayState, StrandedKv
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class NodeWatch:
             self._failures[node.url] += 1
             if self._failures[node.url] >= LOOKS_UNTIL_LOST:
                 log.warning("%s is lost: %s", node.name, error.message)
+                self._state.stranded.pop(node.name, None)
                 self._state.lost(node.name)
             return
         if self._failures.pop(node.url, 0) >= LOOKS_UNTIL_LOST:
@@ -59,6 +60,7 @@ class NodeWatch:
         self._state.breakers.succeeded(node.name)
         if info is None:
             return
+        self._state.stranded[node.name] = StrandedKv(info.store.stranded_bytes, info.store.stranded_age_s)
         if self._engine_ids.get(node.url, info.engine_id) != info.engine_id:
             log.info("%s was restarted: nothing is known of its cache", node.name)
             self._state.index.drop_node(node.name)

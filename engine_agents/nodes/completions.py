@@ -111,6 +111,7 @@ async def completion_of(request: CompletionRequest, node: Node) -> Completion:
         source=pull_source(params, len(prompt)) if params is not None and params.do_remote_prefill else None,
         wants_lease=wants_lease,
         lease_id=request.request_id or "",
+        max_computed_tokens=request.max_computed_tokens,
     )
     envelope = Envelope.of(request.request_id or work.id, node.engine.model, with_ids=bool(request.return_token_ids))
     return Completion(node, work, envelope, request.stops(), request.stream_options or StreamOptions())

@@ -23,6 +23,10 @@ class LeaseRoomError(Exception):
     """The prompt's KV does not fit beside what is pinned, so it cannot be leased."""
 
 
+class PrefixGoneError(Exception):
+    """More of the prompt would have to be computed than the request allows."""
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorReply:
     """What the client is told."""
@@ -59,6 +63,7 @@ _TABLE: tuple[tuple[type[Exception], int, str], ...] = (
     (PromptRefusedError, 400, "invalid_prompt"),
     (FingerprintMismatchError, 409, "fingerprint_mismatch"),
     (LeaseUnknownError, 410, "lease_gone"),
+    (PrefixGoneError, 410, "prefix_gone"),
     (StoreFullError, 503, "store_full"),
     (LeaseRoomError, 503, "store_full"),
     (QueueFullError, 503, "queue_full"),

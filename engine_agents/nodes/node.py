@@ -11,10 +11,10 @@ from control.domain.prefix import BLOCK_TOKENS
 from engine_agents.nodes.admission import Admission
 from engine_agents.nodes.counters import NodeCounters
 from engine_agents.nodes.engine import Engine, Generation, Sampling, Step
-from engine_agents.nodes.errors import LeaseRoomError
+from engine_agents.nodes.errors import LeaseRoomError, PrefixGoneError
 from engine_agents.nodes.kv_connection import PullSource
 from engine_agents.nodes.kv_errors import BlockGoneError
-from engine_agents.nodes.kv_prefix import cut_blocks
+from engine_agents.nodes.kv_prefix import cut_blocks, longest_resident
 from engine_agents.nodes.kv_puller import KvPuller, PullReport
 from engine_agents.nodes.kv_server import KvServer
 from engine_agents.nodes.leases import DEFAULT_LEASE_TTL_S, Lease, LeaseTable
@@ -45,6 +45,7 @@ class Work:
     source: PullSource | None = None
     wants_lease: bool = False
     lease_id: str = ""
+    max_computed_tokens: int | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     lease: Lease | None = None
     pull: PullReport = field(default_factory=PullReport)
@@ -124,7 +125,7 @@ class Node:
         yielded; before that, an early end takes it back.
 
         Raises:
-            QueueFullError, KvError, LeaseRoomError, PromptRefusedError: before the first step.
+            QueueFullError, KvError, PrefixGoneError, LeaseRoomError, PromptRefusedError: before the first step.
         """
         self.counters.requests += 1
         with self.admission.place():
@@ -135,6 +136,7 @@ class Node:
                     cuts = cut_blocks(work.prompt, work.salt, self.block_tokens)
                     work.pull = await self.puller.pull(holder, cuts, work.source)
                 async with self.admission.slot(), aclosing(self._generate(work)) as steps:
+                    self._check_prefix(work)
                     async for step in steps:
                         if not is_begun:
                             self._begin(work, step, holder)
@@ -149,6 +151,15 @@ class Node:
                 self.engine.store.unpin(holder)
                 if work.lease is not None and not is_finished:
                     self.leases.release(work.lease.id)
+
+    def _check_prefix(self, work: Work) -> None:
+        """Refuse a request that would compute more than its sender thinks: the prefix has left the store."""
+        if work.max_computed_tokens is None:
+            return
+        resident = longest_resident(self.engine.store, work.prompt, work.salt)
+        missing_tokens = len(work.prompt) - resident.token_count
+        if missing_tokens > work.max_computed_tokens:
+            raise PrefixGoneError(f"{missing_tokens} tokens of the prompt are not resident")
 
     def _generate(self, work: Work) -> AsyncGenerator[Step, None]:
         generation = Generation(work.prompt, work.max_tokens, work.sampling, work.salt, self.progress.mark)

@@ -88,6 +88,7 @@ class CompletionRequest(msgspec.Struct, frozen=True):
     cache_salt: str | None = None
     request_id: str | None = None
     kv_transfer_params: KvTransferParams | None = None
+    max_computed_tokens: int | None = None
 
     def stops(self) -> list[str]:
         """Stop strings as a list."""

@@ -17,6 +17,8 @@ class StoreInfo(msgspec.Struct, frozen=True):
     resident_tokens: int = 0
     capacity_tokens: int = 0
     leased_bytes: int = 0
+    stranded_bytes: int = 0
+    stranded_age_s: float = 0.0
 
 
 class CounterInfo(msgspec.Struct, frozen=True):
@@ -78,6 +80,8 @@ def node_sample(site: str, node: WatchedNode, info: NodeInfo | None) -> NodeSamp
         decode_tokens_total=info.counters.decode_tokens,
         pulled_bytes_total=info.counters.pulled_bytes,
         exact=info.exact,
+        stranded_bytes=info.store.stranded_bytes,
+        stranded_age_s=info.store.stranded_age_s,
     )
 
 

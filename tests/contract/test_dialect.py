@@ -337,6 +337,20 @@ async def test_a_handoff_says_what_one_node_alone_would_have_said(p, rld, md, to
     assert rest["pdd"]["computed_tokens"] == 17
 
 
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_node_refuses_to_compute_more_than_it_was_told(p, md, is_stream):
+    prompt = await prompt_on(p, 100)
+    await md.complete(prompt, max_tokens=1, kv_transfer_params=await p.lease(prompt))
+    longer = [*prompt, *prompt[:10]]
+    ask = md.stream if is_stream else md.complete
+    await ask(longer, max_tokens=2, max_computed_tokens=10)
+    await md.delete("/pdd/v1/cache")
+    with pytest.raises(NodeReplyError) as refused:
+        await ask([*prompt, *prompt[:20]], max_tokens=2, max_computed_tokens=20)
+    assert (refused.value.status, refused.value.error["code"]) == (410, "prefix_gone")
+    assert await md.is_idle()
+
+
 async def test_catching_up_in_batches_says_the_same_and_leaves_little_to_compute(p, rld, md):
     prompt = await prompt_on(p, 90)
     alone = await md.complete(prompt, max_tokens=60, ignore_eos=True, cache_salt="alone")

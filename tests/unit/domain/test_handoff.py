@@ -11,6 +11,7 @@ from control.domain.handoff import (
     HandoffStep,
     choose_handoff_mode,
     next_handoff_step,
+    recompute_limit_tokens,
 )
 from control.domain.performance import (
     decode_step_s,
@@ -74,3 +75,11 @@ def test_costs_of_compute() -> None:
     assert decode_step_s(4, 0.02, 0.001) == pytest.approx(0.024)
     assert prefill_s(1000, 0, 1000.0, 1e12) == pytest.approx(1.0)
     assert prefill_s(1000, 500, 1000.0, 1000.0) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("expected", "compute_s", "transfer_s", "limit"),
+    [(20, 0.010, 0.002, 20 + 15), (20, 0.002, 0.010, None), (20, 0.0, 0.0, None), (0, 1.0, 0.0, 1)],
+)
+def test_an_evicted_prefix_is_pulled_again_where_that_is_faster(expected, compute_s, transfer_s, limit) -> None:
+    assert recompute_limit_tokens(expected, compute_s, transfer_s, setup_s=0.12) == limit

@@ -42,6 +42,7 @@ def test_bytes_in_flight_belong_to_the_node_they_travel_to() -> None:
     index.add_resident("md", HASHES[:2])
     index.begin_transfer("md", HASHES[:4], "t1")
     assert index.match("md", HASHES) == PrefixMatch(2, 2)
+    assert (index.in_flight_blocks("md"), index.in_flight_blocks("another")) == (2, 0)
     assert index.transfers_covering("md", HASHES) == {"t1"}
     index.commit_transfer("t1")
     assert index.match("md", HASHES) == PrefixMatch(4, 0)
