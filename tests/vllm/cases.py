@@ -11,7 +11,7 @@ PLANS = {
             Case(300, 1),
             Case(704, 30),
             Case(1200, 10, ends_itself=True, max_tokens=300),
-            Case(333, 20, has_stop=True),
+            Case(333, 4, has_stop=True),
             Case(400, 13, is_chat=True),
         ],
     ),
