@@ -1,9 +1,10 @@
-"""Decides what `pdd check handoff` sends next, so that both pipelines and both handoff modes occur. Pure."""
+"""Decides what `pdd check handoff` sends next, so that all pipelines and both handoff modes occur. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 
 class Aim(StrEnum):
@@ -12,9 +13,12 @@ class Aim(StrEnum):
     DIRECT = "direct"
     ONE_SHOT = "one_shot"
     CATCH_UP = "catch_up"
+    OUTLIER = "outlier"
 
 
-SHARES: Mapping[Aim, float] = {Aim.DIRECT: 0.4, Aim.ONE_SHOT: 0.35, Aim.CATCH_UP: 0.25}
+SHARES: Mapping[Aim, float] = {Aim.DIRECT: 0.35, Aim.ONE_SHOT: 0.3, Aim.CATCH_UP: 0.25, Aim.OUTLIER: 0.1}
+_AT_CEILING = "relay_at_ceiling"
+_OUTLIER_MARGIN_TOKENS = 32
 _SMALLEST_TOKENS, _LARGEST_TOKENS = 16, 640
 _BOLDEST_CHANGE = 2.0
 
@@ -31,13 +35,30 @@ class Size:
 class Seen:
     """What the gateway says a request went through. `handoff_mode` is empty where no handoff took place.
 
-    `transfer_s` is how long its KV took or was predicted to take, `token_s` the time between its tokens; 0: unknown.
+    `reason` is why it took its pipeline. `transfer_s` is how long its KV took or was predicted to take, `token_s` the
+    time between its tokens; 0: unknown.
     """
 
     pipeline: str
     handoff_mode: str
     transfer_s: float = 0.0
     token_s: float = 0.0
+    reason: str = ""
+
+
+def possible_aims(policy: Mapping[str, Any]) -> list[Aim]:
+    """What a policy lets happen with prompts that a check can send."""
+    outlier = policy["outlier"]
+    has_outliers = outlier["enabled"] and outlier["min_uncached_tokens"] <= _LARGEST_TOKENS
+    return [aim for aim in Aim if aim is not Aim.OUTLIER or has_outliers]
+
+
+def outlier_size(policy: Mapping[str, Any]) -> Size:
+    """A prompt and an answer that make an outlier."""
+    outlier = policy["outlier"]
+    return Size(
+        int(outlier["min_uncached_tokens"]) + _OUTLIER_MARGIN_TOKENS, min(32, int(outlier["max_output_tokens"]))
+    )
 
 
 def eager_target(aim: Aim, one_shot_max_tokens: int) -> int:
@@ -53,23 +74,23 @@ def first_size(aim: Aim, one_shot_max_tokens: int) -> Size:
     return Size(new_tokens=2 * target, max_output_tokens=2 * target + 24)
 
 
-def next_aim(seen: Mapping[Aim, int], under_way: Mapping[Aim, int]) -> Aim:
+def next_aim(seen: Mapping[Aim, int], under_way: Mapping[Aim, int], aims: Sequence[Aim] = tuple(Aim)) -> Aim:
     """The aim that is furthest behind its share, counting what requests truly went through."""
     total = Counter(seen) + Counter(under_way)
-    return min(SHARES, key=lambda aim: total[aim] / SHARES[aim])
+    return min(aims, key=lambda aim: total[aim] / SHARES[aim])
 
 
 def outcome_of(seen: Seen) -> Aim | None:
     """The aim a request has met; None where a relayed answer ended before any handoff."""
-    if seen.pipeline == "direct":
-        return Aim.DIRECT
+    if seen.pipeline in (Aim.DIRECT, Aim.OUTLIER):
+        return Aim(seen.pipeline)
     return Aim(seen.handoff_mode) if seen.handoff_mode in (Aim.ONE_SHOT, Aim.CATCH_UP) else None
 
 
 def adjusted(aim: Aim, size: Size, seen: Seen, one_shot_max_tokens: int) -> Size:
     """A size that will more likely meet its aim, from the speeds that the last one showed."""
-    if aim is Aim.DIRECT or not seen.pipeline:
-        return size
+    if aim in (Aim.DIRECT, Aim.OUTLIER) or not seen.pipeline or seen.reason.startswith(_AT_CEILING):
+        return size  # a relay that was full says nothing about sizes
     if seen.pipeline == "direct":
         change = 1.35
     elif seen.transfer_s and seen.token_s:

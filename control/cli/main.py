@@ -118,7 +118,7 @@ def check_handoff(
     if as_json:
         print(json.dumps(document, separators=(",", ":")))
     else:
-        modes = {**document["pipelines"], **document["handoff_modes"]}
+        modes = {**document["pipelines"], **document["handoff_modes"], **document["texts"]}
         print(
             f"{tally.exact} of {tally.requests} exact; " + ", ".join(f"{name} {count}" for name, count in modes.items())
         )

@@ -11,7 +11,10 @@ import msgspec
 
 @dataclass(slots=True)
 class TimedAnswer:
-    """What came back and when. Times are seconds after the request was sent, one per chunk that held output."""
+    """What came back and when. Times are seconds after the request was sent, one per chunk that held output.
+
+    `tool_calls` are names and arguments.
+    """
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
@@ -22,6 +25,7 @@ class TimedAnswer:
     output_tokens: int = 0
     cached_tokens: int | None = None
     finish_reason: str | None = None
+    tool_calls: list[tuple[str, str]] = field(default_factory=list)
     explanation: dict[str, Any] = field(default_factory=dict)
     status: int = 0
     error: str = ""
@@ -78,7 +82,10 @@ def _take(answer: TimedAnswer, event: dict[str, Any], now_s: float) -> None:
         answer.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
     answer.explanation = event.get("pdd") or answer.explanation
     for choice in event.get("choices") or ():
-        text = choice.get("text") or (choice.get("delta") or {}).get("content") or ""
+        delta = choice.get("delta") or {}
+        text = choice.get("text") or delta.get("content") or ""
+        for call in delta.get("tool_calls") or ():
+            _take_call(answer, call["index"], call["function"])
         ids = choice.get("token_ids") or []
         if text or ids:
             answer.text += text
@@ -86,3 +93,11 @@ def _take(answer: TimedAnswer, event: dict[str, Any], now_s: float) -> None:
             answer.chunk_s.append(now_s)
             answer.chunk_tokens.append(len(ids) or 1)
         answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
+
+
+def _take_call(answer: TimedAnswer, index: int, function: dict[str, Any]) -> None:
+    """Add a change of a tool call to the calls so far."""
+    while len(answer.tool_calls) <= index:
+        answer.tool_calls.append(("", ""))
+    name, arguments = answer.tool_calls[index]
+    answer.tool_calls[index] = (name + function.get("name", ""), arguments + function.get("arguments", ""))

@@ -12,14 +12,16 @@ pytestmark = pytest.mark.timeout(300)
 CHAT = [{"role": "user", "content": "Tell me a long story about a port, a parser and the sea, from its beginning."}]
 
 
-def test_every_answer_is_exact_through_both_pipelines_and_both_handoff_modes(emulated_fleet):
+def test_every_answer_is_exact_through_all_pipelines_and_both_handoff_modes(emulated_fleet):
     check = emulated_fleet.pdd("check", "handoff", "--requests", "24", "--json", timeout_s=240)
     found = last_json_line(check.stdout)
     assert found["exact"] == found["requests"] == 24, check.stderr
-    assert list(found) == ["requests", "exact", "pipelines", "handoff_modes"]
-    assert set(found["pipelines"]) == {"direct", "relay"}
-    assert all(found["pipelines"].values()), check.stderr
-    assert all(found["handoff_modes"].values()), check.stderr
+    assert list(found) == ["requests", "exact", "pipelines", "handoff_modes", "texts", "tool_calls"]
+    assert set(found["pipelines"]) == {"direct", "relay", "outlier"}
+    assert set(found["texts"]) == {"plain", "stop", "multi_byte", "tools"}
+    for counts in (found["pipelines"], found["handoff_modes"], found["texts"]):
+        assert all(counts.values()), check.stderr
+    assert found["tool_calls"] > 0, check.stderr
     assert check.returncode == 0
 
 

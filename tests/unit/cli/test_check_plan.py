@@ -11,16 +11,25 @@ from control.cli.check_plan import (
     first_size,
     next_aim,
     outcome_of,
+    outlier_size,
+    possible_aims,
 )
 
 ONE_SHOT, CATCH_UP, DIRECT = Seen("relay", "one_shot"), Seen("relay", "catch_up"), Seen("direct", "")
-NO_HANDOFF = Seen("relay", "")
+NO_HANDOFF, OUTLIER = Seen("relay", ""), Seen("outlier", "")
+POLICY = {"outlier": {"enabled": True, "min_uncached_tokens": 600, "max_output_tokens": 64}}
 SIZE, LIMIT = Size(100, 100), 64
 
 
 @pytest.mark.parametrize(
     ("seen", "aim"),
-    [(ONE_SHOT, Aim.ONE_SHOT), (CATCH_UP, Aim.CATCH_UP), (DIRECT, Aim.DIRECT), (NO_HANDOFF, None)],
+    [
+        (ONE_SHOT, Aim.ONE_SHOT),
+        (CATCH_UP, Aim.CATCH_UP),
+        (DIRECT, Aim.DIRECT),
+        (NO_HANDOFF, None),
+        (OUTLIER, Aim.OUTLIER),
+    ],
 )
 def test_outcome_is_what_a_request_went_through(seen, aim):
     assert outcome_of(seen) is aim
@@ -31,6 +40,22 @@ def test_aims_follow_their_shares():
     for _ in range(100):
         seen[next_aim(seen, {})] += 1
     assert seen == {aim: round(share * 100) for aim, share in SHARES.items()}
+
+
+def test_outliers_are_aimed_at_where_the_policy_lets_a_check_make_one():
+    size = outlier_size(POLICY)
+    assert size.new_tokens > 600
+    assert size.max_output_tokens <= 64
+    assert possible_aims(POLICY) == list(Aim)
+    for change in ({"enabled": False}, {"min_uncached_tokens": 32_768}):
+        aims = possible_aims({"outlier": {**POLICY["outlier"], **change}})
+        assert Aim.OUTLIER not in aims
+        assert next_aim(dict.fromkeys(aims, 100), {}, aims) in aims
+
+
+def test_a_relay_that_was_full_says_nothing_about_sizes():
+    full = Seen("direct", "", reason="relay_at_ceiling_slo_met")
+    assert adjusted(Aim.CATCH_UP, SIZE, full, LIMIT) == SIZE
 
 
 def test_an_aim_never_met_is_tried_again():
