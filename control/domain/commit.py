@@ -7,6 +7,7 @@ boundary; whatever an earlier turn still sends is dropped, and the new turn star
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 _INCOMPLETE = "\ufffd"
 
@@ -18,8 +19,7 @@ class Side(IntEnum):
     MAIN = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """What an engine sent in one chunk.
 
     `finish` is OpenAI's finish reason or None. Text that is not empty ends on a character, and so do the ids, unless
@@ -32,8 +32,7 @@ class Piece:
     is_whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Flush:
+class Flush(NamedTuple):
     """What may go to the client now. `token_ids` end on a character; a `finish` ends the answer."""
 
     token_ids: tuple[int, ...]
@@ -116,7 +115,7 @@ class Commit:
         Raises:
             EngineOverrunError: the piece goes past the client's limit.
         """
-        if self.is_done or turn != self._turn:
+        if self.is_done or (turn is not self._turn and turn != self._turn):
             return None
         if len(self._ids) + len(piece.token_ids) > self.max_tokens:
             raise EngineOverrunError(f"the engine made more than the {self.max_tokens} tokens asked for")
@@ -134,10 +133,10 @@ class Commit:
 
     def _release(self, finish: str | None) -> Flush:
         """Let go of all text outside a possible stop string; a stop string found ends the answer before it."""
-        found = min((at for at in map(self._held.find, self._stop) if at >= 0), default=-1)
+        found = min((at for at in map(self._held.find, self._stop) if at >= 0), default=-1) if self._stop else -1
         if found >= 0:
             text, self._held, self.finish = self._held[:found], "", "stop"
-        elif finish is not None:
+        elif finish is not None or not self._stop:
             text, self._held, self.finish = self._held, "", finish
         else:
             keep = _possible_stop_chars(self._held, self._stop)

@@ -158,16 +158,26 @@ def header(scope: Scope, name: bytes) -> str:
 
 async def _while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
     """Run the work, and cancel it as soon as the client leaves."""
-    task = asyncio.ensure_future(work)
+    task = asyncio.current_task()
+    assert task is not None, "a server runs each request in a task"  # noqa: S101
     watcher = asyncio.ensure_future(_disconnected(receive))
+    has_left = False
+
+    def left(_: "asyncio.Future[None]") -> None:
+        nonlocal has_left
+        has_left = True
+        task.cancel()
+
+    watcher.add_done_callback(left)
     try:
-        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        await work
+    except asyncio.CancelledError:
+        if not has_left:
+            raise
+        task.uncancel()
     finally:
-        for pending in (task, watcher):
-            pending.cancel()
-        results = await asyncio.gather(task, watcher, return_exceptions=True)
-    if isinstance(results[0], Exception):
-        raise results[0]
+        watcher.remove_done_callback(left)
+        watcher.cancel()
 
 
 async def _disconnected(receive: Receive) -> None:

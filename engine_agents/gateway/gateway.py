@@ -127,6 +127,8 @@ class Gateway:
         usable.sort(key=lambda node: not self.state.breakers.allows(node.name))
         failure: NodeError | None = None
         for node in usable:
+            if request.prompt is not None and node.url in self.state.max_model_lens:
+                return request.prompt, self.state.max_model_lens[node.url]
             try:
                 async with self.state.work_on(node):
                     return await self._tokenize_on(node, request)
@@ -141,11 +143,9 @@ class Gateway:
         raise failed_upstream("No node could tokenize the prompt.") from failure
 
     async def _tokenize_on(self, node: Node, request: GenerationRequest) -> tuple[Prompt | None, int]:
-        limits = self.state.max_model_lens
         if request.prompt is not None:
-            if node.url not in limits:
-                limits[node.url] = await self.client.max_model_len(node)
-            return request.prompt, limits[node.url]
+            limit = self.state.max_model_lens[node.url] = await self.client.max_model_len(node)
+            return request.prompt, limit
         body: dict[str, Any] = {"model": request.model, **request.template_options}
         body |= {"messages": request.messages} if request.is_chat else {"prompt": request.text}
         return await self.client.tokenize(node, body)

@@ -58,6 +58,7 @@ def make_server(app: GatewayApp) -> GatewayServer:
         lifespan="off",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         date_header=False,
         timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 DONE = b"[DONE]"
+_NEWLINE = 0x0A
 DONE_EVENT = b"data: [DONE]\n\n"
 _FINISH = b',"finish_reason":'
 
@@ -18,6 +19,8 @@ class EventParser:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Data of the events completed by these bytes; comments and other fields are skipped."""
+        if not self._rest and data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2 and data[-1] == _NEWLINE:
+            return [data[6:-2]]  # one event, as most reads of a paced stream bring
         *lines, self._rest = (self._rest + data).split(b"\n")
         # Every engine writes one data line per event, so a line is an event.
         return [line[5:].strip() for line in lines if line.startswith(b"data:")]
