@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 SUITES ?= tests/unit tests/contract tests/integration tests/browser tests/faults
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-full test-faults smoke-vllm test-vllm lint format bench bench-ttft bench-handoff bench-gateway python runtime dev browser
+.PHONY: help up test test-full test-faults smoke-vllm test-vllm lint format bench bench-ttft bench-handoff bench-gateway bench-kv bench-valley python runtime dev browser
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,7 +42,7 @@ format: dev ## Format the code
 	@$(BIN)/ruff format .
 
 # Those that take minutes have a target of their own.
-QUICK_BENCHES := $(filter-out bench_ttft bench_handoff bench_gateway, $(basename $(notdir $(wildcard benchmarks/bench_*.py))))
+QUICK_BENCHES := $(filter-out bench_ttft bench_handoff bench_gateway bench_kv bench_valley, $(basename $(notdir $(wildcard benchmarks/bench_*.py))))
 
 bench: dev ## Measure what takes seconds; results are printed, nothing is asserted
 	@for name in $(QUICK_BENCHES); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done
@@ -55,6 +55,12 @@ bench-handoff: dev ## Measure a handoff of 100 tokens by ids and by KV over a sh
 
 bench-gateway: dev ## Measure what the gateway adds to a request: latency and CPU (5 minutes)
 	@$(BIN)/python -m benchmarks.bench_gateway $(ARGS)
+
+bench-kv: dev ## Measure the KV wire against plain sockets, and its goodput on a shaped link (1 minute, two quiet cores)
+	@$(BIN)/python -m benchmarks.bench_kv $(ARGS)
+
+bench-valley: dev ## Measure what joined tail chunks save at prefill (2 minutes, two quiet cores)
+	@$(BIN)/python -m benchmarks.bench_valley $(ARGS)
 
 python:
 	@test -n "$(PYTHON)" || { echo "setup: no Python 3.11 or later found (name one: make PYTHON=/path/to/python3.12)"; exit 1; }

@@ -51,7 +51,7 @@ class BlockStore:
     resident_bytes: int = field(default=0, init=False)
     pinned_bytes: int = field(default=0, init=False)
     _blocks: OrderedDict[bytes, Block] = field(default_factory=OrderedDict, init=False)
-    _holders: dict[str, frozenset[bytes]] = field(default_factory=dict, init=False)
+    _holders: dict[str, set[bytes]] = field(default_factory=dict, init=False)
     _pins: dict[bytes, int] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
@@ -112,9 +112,9 @@ class BlockStore:
     def pin(self, holder: str, hashes: Iterable[bytes]) -> list[bytes]:
         """Add resident blocks to what the holder pins; gives back the hashes that are not resident."""
         wanted = list(hashes)
-        held = self._holders.get(holder, frozenset())
-        added = {block_hash for block_hash in wanted if block_hash in self._blocks} - held
-        self._holders[holder] = held | added
+        held = self._holders.setdefault(holder, set())
+        added = {block_hash for block_hash in wanted if block_hash in self._blocks and block_hash not in held}
+        held |= added
         for block_hash in added:
             count = self._pins.get(block_hash, 0)
             self._pins[block_hash] = count + 1
@@ -124,7 +124,7 @@ class BlockStore:
 
     def unpin(self, holder: str) -> None:
         """Release all that the holder pins; a holder without pins is no error."""
-        for block_hash in self._holders.pop(holder, frozenset()):
+        for block_hash in self._holders.pop(holder, ()):
             count = self._pins.pop(block_hash) - 1
             if count:
                 self._pins[block_hash] = count
@@ -133,7 +133,7 @@ class BlockStore:
 
     def pinned_by(self, holder: str) -> frozenset[bytes]:
         """The hashes that the holder pins."""
-        return self._holders.get(holder, frozenset())
+        return frozenset(self._holders.get(holder, ()))
 
     def is_pinned(self, block_hash: bytes) -> bool:
         """Whether anyone pins the block."""

@@ -221,18 +221,20 @@ class KvConnection:
 
     async def _next(self) -> Event:
         """The next event; as long as bytes arrive, a large block may take its time."""
+        event = await self._arrival() if self._receiver.events.empty() else self._receiver.events.get_nowait()
+        if isinstance(event, Exception):
+            raise event
+        return event
+
+    async def _arrival(self) -> Event | Exception:
         while True:
             seen_bytes = self._receiver.received_bytes
             try:
                 async with asyncio.timeout(self._stall_s):
-                    event = await self._receiver.events.get()
+                    return await self._receiver.events.get()
             except TimeoutError:
-                if self._receiver.received_bytes > seen_bytes:
-                    continue
-                raise PullStalledError(f"nothing arrived for {self._stall_s:g} s") from None
-            if isinstance(event, Exception):
-                raise event
-            return event
+                if self._receiver.received_bytes == seen_bytes:
+                    raise PullStalledError(f"nothing arrived for {self._stall_s:g} s") from None
 
     def _check_relay(self, event: Event) -> None:
         if not isinstance(event, PreambleLine):

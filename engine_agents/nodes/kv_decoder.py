@@ -15,7 +15,7 @@ from engine_agents.nodes.kv_wire import (
 )
 
 STAGING_BYTES = 1 << 16
-READ_BYTES = 1 << 18  # what is read at once is still in the processor's cache when its checksum is taken
+READ_BYTES = 1 << 19  # what is read at once is still in the processor's cache when its checksum is taken
 MAX_PREAMBLE_BYTES = 4096
 
 

@@ -117,7 +117,11 @@ class Relay:
             writer.close()
             return
         host, port = asked["target"].split(":")
-        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        try:
+            far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        except OSError:
+            writer.close()
+            return
         writer.write(b'{"ok":true}\n')
         upstream = asyncio.ensure_future(self._upstream(reader, far_writer))
         try:
