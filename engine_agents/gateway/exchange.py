@@ -85,6 +85,7 @@ class Exchange:
     bound: OutputBound
     facts: Facts = field(default_factory=Facts)
     excluded: set[str] = field(default_factory=set)
+    doubted: set[str] = field(default_factory=set)
     unsent_tokens: int = 0
     logprobs: JoinedLogprobs | None = None
 
@@ -201,8 +202,12 @@ class Exchange:
 
 
 def note_failure(x: Exchange, error: NodeError) -> None:
-    """A node failed this request, which goes on without it; a refused transfer does not say which side is at fault."""
+    """A node failed this request, which goes on without it.
+
+    A refused transfer does not say which side is at fault, so its node has a second try.
+    """
     log.info("request %s: %s failed: %s %d", x.headers.request_id, error.node, type(error).__name__, error.status)
     x.facts.resumes += 1
-    if not isinstance(error, TransferRefusedError):
+    if not isinstance(error, TransferRefusedError) or error.node in x.doubted:
         x.excluded.add(error.node)
+    x.doubted.add(error.node)

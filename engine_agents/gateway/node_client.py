@@ -255,7 +255,7 @@ class NodeClient:
         try:
             return _reply(await self._complete(node, _body(fields, prompt)))
         except NodeRefusedError as error:
-            raise _pull_failure(error) from error
+            raise _pull_failure(node, error) from error
 
     async def extend(
         self, node: Node, prompt: Prompt, model: str, salt: str = "", max_computed_tokens: int | None = None
@@ -436,7 +436,7 @@ class NodeStream:
 
     def _failure(self, error: NodeError) -> NodeError:
         """What an error means here: before the first token, a consumer may have failed to pull."""
-        return _pull_failure(error) if self._is_pull and not self._has_output else error
+        return _pull_failure(self._node, error) if self._is_pull and not self._has_output else error
 
     async def _read(self) -> list[bytes]:
         assert self._reply is not None, "a stream is read inside its context"  # noqa: S101
@@ -481,9 +481,9 @@ def _checked(node: Node, chunk: Chunk) -> Chunk:
     return chunk
 
 
-def _pull_failure(error: NodeError) -> NodeError:
+def _pull_failure(node: Node, error: NodeError) -> NodeError:
     """A stock vLLM that cannot pull says no more than that it failed; new leases may help."""
-    if isinstance(error, NodeRefusedError) and error.status == _SERVER_ERROR:
+    if node.is_stock and isinstance(error, NodeRefusedError) and error.status == _SERVER_ERROR:
         return TransferRefusedError(error.node, error.message, error.status)
     return error
 
