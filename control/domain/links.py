@@ -1,6 +1,6 @@
-"""What a WAN relay should let through a link: what the link itself has, bounded by what the policy allows."""
+"""A link under a policy: what the link itself has, bounded by what the policy allows."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from control.domain.policy import Policy
@@ -21,16 +21,28 @@ class LinkOrder:
         return asdict(self)
 
 
-def order_link(link: Link, policy: Policy) -> LinkOrder:
-    """What the relay of a link should enforce under a policy.
+def link_under(link: Link, policy: Policy) -> Link:
+    """The link as transfers find it: capacity and flow cap as far as the policy allows, and its number of streams.
 
     The link's own flow cap stands for what the path gives one stream: the policy may only lower it.
     """
     wanted = policy.link(link.name)
-    caps = [cap for cap in (link.flow_cap_bytes_per_s, wanted.flow_cap_bytes_per_s) if cap is not None]
+    rates = (link.capacity_bytes_per_s, wanted.rate_cap_bytes_per_s)
+    caps = (link.flow_cap_bytes_per_s, wanted.flow_cap_bytes_per_s)
+    return replace(
+        link,
+        capacity_bytes_per_s=min(rate for rate in rates if rate is not None),
+        flow_cap_bytes_per_s=min((cap for cap in caps if cap is not None), default=None),
+        streams_per_transfer=wanted.streams_per_transfer,
+    )
+
+
+def order_link(link: Link, policy: Policy) -> LinkOrder:
+    """What the relay of a link should enforce under a policy; it knows the link's capacity itself."""
+    wanted = policy.link(link.name)
     return LinkOrder(
         rate_cap_bytes_per_s=wanted.rate_cap_bytes_per_s,
-        flow_cap_bytes_per_s=min(caps, default=None),
+        flow_cap_bytes_per_s=link_under(link, policy).flow_cap_bytes_per_s,
         max_transfers=wanted.max_transfers,
         classes={
             name: {"priority": service_class.link_priority, "weight": service_class.link_weight}

@@ -54,7 +54,8 @@ class Node:
 class Link:
     """A directed WAN path between two sites, with the address of the WAN relay that shapes it.
 
-    `relay_host` is empty where nothing shapes the link (stock engines over a real WAN).
+    `relay_host` is empty where nothing shapes the link (stock engines over a real WAN). A fleet document leaves
+    `streams_per_transfer` at 1: how many connections one transfer uses is the policy's to say.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Link:
     relay_host: str = ""
     relay_port: int = 0
     admin_url: str = ""
+    streams_per_transfer: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ class _Transfer:
     size_bytes: float
     rate_bytes_per_s: float
     started_s: float
+    streams: int
 
 
 class LinkLoad:
@@ -32,15 +33,17 @@ class LinkLoad:
     def begin(self, transfer_id: str, link: Link | None, size_bytes: float) -> None:
         """A transfer starts."""
         if link is not None:
-            self._transfers[transfer_id] = _Transfer(link.name, size_bytes, self._rate(link), self._now())
+            self._transfers[transfer_id] = _Transfer(
+                link.name, size_bytes, self._rate(link), self._now(), link.streams_per_transfer
+            )
 
     def end(self, transfer_id: str) -> None:
         """A transfer is over, one way or another; unknown ids are ignored."""
         self._transfers.pop(transfer_id, None)
 
     def flows(self, link: str) -> int:
-        """Transfers under way on a link."""
-        return sum(transfer.link == link for transfer in self._transfers.values())
+        """Streams under way on a link."""
+        return sum(transfer.streams for transfer in self._transfers.values() if transfer.link == link)
 
     @property
     def count(self) -> int:
@@ -55,7 +58,12 @@ class LinkLoad:
         return left
 
     def _rate(self, link: Link) -> float:
-        return flow_rate_bytes_per_s(link.capacity_bytes_per_s, link.flow_cap_bytes_per_s or 0.0, self.flows(link.name))
+        return flow_rate_bytes_per_s(
+            link.capacity_bytes_per_s,
+            link.flow_cap_bytes_per_s or 0.0,
+            self.flows(link.name),
+            link.streams_per_transfer,
+        )
 
     def _left_bytes(self, transfer_id: str) -> float:
         transfer = self._transfers.get(transfer_id)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from control.domain.links import link_under
 from control.domain.policy import Policy
 from control.domain.routing import (
     HIT_RULE_OFF,
@@ -119,7 +120,8 @@ def _inputs(
     if choice.main is not None:
         match = state.index.match(choice.main, hashes)
         resident, in_flight = match.resident_blocks * fleet.block_tokens, match.in_flight_blocks * fleet.block_tokens
-        link = fleet.link_between(site, x.config.node(choice.main).site)
+        path = fleet.link_between(site, x.config.node(choice.main).site)
+        link = None if path is None else link_under(path, x.config.policy)
         known = match.resident_blocks + match.in_flight_blocks
         ahead = state.index.transfers_covering(choice.main, hashes[match.resident_blocks : known])
         send_bytes = (len(prompt) - resident - in_flight) * fleet.kv_bytes_per_token

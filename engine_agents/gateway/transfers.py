@@ -119,6 +119,7 @@ def consumer_params(
         "transfer_id": transfer_id,
         "pipeline": pipeline,
         "service_class": service_class,
+        "streams": link.streams_per_transfer,
     }
     return {**lease.params, "via": via}
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.domain.links import order_link
+from control.domain.links import link_under, order_link
 from control.domain.policy import (
     DEFAULT_LINK_POLICY,
     DEFAULT_POLICY_DOCUMENT,
@@ -60,6 +60,14 @@ def test_a_policy_never_raises_the_flow_cap_that_a_link_has(own, allowed):
     order = order_link(link, parse_policy({"link": {"ams-fra": {"flow_cap_bytes_per_s": allowed}}}))
     caps = [cap for cap in (own, allowed) if cap is not None]
     assert order.flow_cap_bytes_per_s == (min(caps) if caps else None)
+
+
+@given(capacity=st.floats(1, 1e12), allowed=CAPS, streams=st.integers(1, 64))
+def test_transfers_find_the_lower_of_capacity_and_cap_and_the_policys_streams(capacity, allowed, streams):
+    section = {"ams-fra": {"rate_cap_bytes_per_s": allowed, "streams_per_transfer": streams}}
+    link = link_under(Link("ams-fra", "ams", "fra", capacity, 0.03), parse_policy({"link": section}))
+    assert link.capacity_bytes_per_s == (capacity if allowed is None else min(capacity, allowed))
+    assert link.streams_per_transfer == streams
 
 
 def test_an_order_carries_the_policys_limits_and_every_class_rank():

@@ -1,5 +1,7 @@
 """Predicted transfer times from what is under way, and nodes that are left alone after failures."""
 
+from dataclasses import replace
+
 import pytest
 
 from control.domain.topology import Link
@@ -39,6 +41,14 @@ def test_flows_share_the_link(load):
     for number in range(4):
         load.begin(str(number), LINK, 1e6)
     assert load.predict_s(LINK, 800, ()) == pytest.approx(1.0 + 800 / 200)
+
+
+def test_streams_of_one_transfer_add_up_and_count_for_the_others(load):
+    wide = replace(LINK, streams_per_transfer=2)
+    assert load.predict_s(wide, 800, ()) == pytest.approx(1.0 + 800 / 800)
+    load.begin("wide", wide, 1e6)
+    assert load.flows("ams-fra") == 2
+    assert load.predict_s(LINK, 800, ()) == pytest.approx(1.0 + 800 / (1000 / 3))
 
 
 def test_bytes_in_flight_of_the_same_prefix_are_waited_for(load, clock):
