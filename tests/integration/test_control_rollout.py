@@ -1,5 +1,6 @@
 """A policy travels from SQL through Valkey and Celery to a gateway, and comes back as a report."""
 
+import json
 import os
 import shutil
 import signal
@@ -9,14 +10,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sqlmodel import select
 
 from control.api.app import open_plane
-from control.domain.topology import FleetSnapshot, Gateway, Site
+from control.domain.topology import FleetSnapshot, Gateway, Link, Site
 from control.services.access import Principal, Role
 from control.services.bootstrap import prepare
 from control.services.policies import RevisionDraft, apply_revision, create_revision, load_active
 from control.services.rollout import RolloutState, load_statuses
 from control.settings import Settings
+from control.store.tables import LinkReportRow
 from tests.processes import running_process, running_valkey, running_worker, session_members, wait_until
 from tests.services import free_port
 
@@ -32,6 +35,8 @@ class Rig:
         self.folder = folder
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.relay_port = free_port()
+        self.relay_url = f"http://127.0.0.1:{self.relay_port}"
         self.environment = {
             "PDD_DATA_DIR": str(folder),
             "PDD_REDIS_URL": redis_url,
@@ -40,7 +45,11 @@ class Rig:
         }
         settings = Settings.from_environment(self.environment)
         fleet = FleetSnapshot(
-            sites=(Site("ams"),), gateways=(Gateway("ams-gw-01", "ams", self.url),), model="m", kv_bytes_per_token=1
+            sites=(Site("ams"), Site("fra")),
+            links=(Link("ams-fra", "ams", "fra", 5e6, 0.03, 1.5e6, "127.0.0.1", 1, self.relay_url),),
+            gateways=(Gateway("ams-gw-01", "ams", self.url),),
+            model="m",
+            kv_bytes_per_token=1,
         )
         prepare(settings, fleet.to_document())
         self.plane = open_plane(settings)
@@ -50,6 +59,29 @@ class Rig:
         argv = [sys.executable, "-m", "engine_agents.gateway", "--port", str(self.port), "--site", "ams"]
         log = self.gateway.enter_context((self.folder / "gateway.log").open("ab"))
         self.gateway.enter_context(running_process([*argv, "--name", "ams-gw-01"], log, self.environment))
+
+    def start_relay(self) -> None:
+        config = self.folder / "links.json"
+        link = {"name": "ams-fra", "source": "ams", "target": "fra", "capacity_bytes_per_s": 5e6, "rtt_s": 0.03}
+        config.write_text(json.dumps({"links": [link]}))
+        argv = [sys.executable, "-m", "engine_agents.wan", "--port", "0", "--admin-port", str(self.relay_port)]
+        log = self.gateway.enter_context((self.folder / "relay.log").open("ab"))
+        self.gateway.enter_context(running_process([*argv, "--config", str(config)], log, self.environment))
+
+    def link(self) -> dict:
+        """What the relay says of the link; empty while it does not answer."""
+        try:
+            return httpx.get(f"{self.relay_url}/links", trust_env=False).json()[0]
+        except httpx.TransportError:
+            return {}
+
+    def link_report(self) -> LinkReportRow | None:
+        with self.plane.database.reading() as session:
+            return session.exec(select(LinkReportRow)).first()
+
+    def change(self, changes: dict) -> int:
+        draft = RevisionDraft("test", self.active(), changes=changes, apply=True)
+        return create_revision(self.plane, OPERATOR, draft).revision.number
 
     def stop_gateway(self) -> None:
         self.gateway.close()
@@ -108,6 +140,18 @@ def test_an_applied_revision_runs_on_the_gateway_and_is_reported(rig):
     assert rig.running_revision() == number
     stored = (rig.folder / "gateway" / "config.json").read_text()
     assert '"relay_when_transfer_exceeds_s":0.7' in stored.replace(" ", "")
+
+
+def test_a_links_policy_reaches_its_relay_and_is_reported(rig):
+    rig.start_relay()
+    wait_until(lambda: rig.link().get("policy_revision") == rig.active())
+    assert rig.link()["flow_cap_bytes_per_s"] == 1.5e6
+    changes = {"link.ams-fra.rate_cap_bytes_per_s": 1e6, "link.ams-fra.max_transfers": 2}
+    number = rig.change(changes)
+    wait_until(lambda: rig.link().get("policy_revision") == number)
+    assert (rig.link()["rate_cap_bytes_per_s"], rig.link()["max_transfers"]) == (1e6, 2)
+    wait_until(lambda: rig.link_report() is not None and rig.link_report().revision == number)
+    assert (rig.link_report().state, rig.link_report().error) == ("applied", "")
 
 
 def test_going_back_runs_the_old_document_under_a_new_number(rig):
