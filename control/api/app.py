@@ -4,7 +4,7 @@ from functools import partial
 
 from fastapi import APIRouter, FastAPI
 
-from control.api import fleet, operation, policies
+from control.api import fleet, operation, policies, tenants
 from control.api.problems import PROBLEM_RESPONSES, PageErrorHandler, install_problems
 from control.celery_app import create_celery, send_order
 from control.orders import Order
@@ -33,7 +33,7 @@ def include_api(app: FastAPI, plane: ControlPlane, page_error: PageErrorHandler 
     """
     app.state.plane = plane
     root = APIRouter(prefix="/api/v1", responses=PROBLEM_RESPONSES)
-    for router in (fleet.router, policies.router, operation.router):
+    for router in (fleet.router, tenants.router, policies.router, operation.router):
         root.include_router(router)
     app.include_router(root)
     install_problems(app, page_error)

@@ -54,6 +54,28 @@ class NodeOut(FromDomain):
     state: NodeState
 
 
+class TenantOut(FromDomain):
+    """Who may use the gateways; `salt` is null where the policy decides."""
+
+    name: str
+    classes: list[str]
+    salt: bool | None
+
+
+class TenantCreatedOut(TenantOut):
+    """A new tenant with its API key."""
+
+    key: str
+
+
+class TenantIn(Strict):
+    """A wish for a tenant; the first of its classes is the one it usually has."""
+
+    name: str = Field(max_length=63)
+    classes: list[str] = Field(default=["default"], min_length=1, max_length=20)
+    salt: bool | None = None
+
+
 class LinkOut(FromDomain):
     """A directed WAN path; bytes per second and seconds."""
 

@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 from sqlmodel import Session, col, delete, select
 
-from control.domain.topology import FleetSnapshot, Gateway, Link, Node, NodeState, Role, Site
+from control.domain.topology import FleetSnapshot, Gateway, Link, Node, NodeState, Role, Site, Tenant
 from control.errors import NotFoundError
 from control.services.audit import record_event
 from control.services.plane import ControlPlane
-from control.store.tables import GatewayReportRow, GatewayRow, LinkRow, NodeRow, SettingRow, SiteRow
+from control.store.tables import GatewayReportRow, GatewayRow, LinkRow, NodeRow, SettingRow, SiteRow, TenantRow
 
 _MODEL_SETTING = "fleet.model"
 _Item = TypeVar("_Item", Site, Node, Link, Gateway)
@@ -26,6 +26,7 @@ def load_snapshot(session: Session) -> FleetSnapshot:
         nodes=tuple(load_nodes(session)),
         links=tuple(load_links(session)),
         gateways=tuple(load_gateways(session)),
+        tenants=tuple(load_tenants(session)),
         **model,
     )
 
@@ -49,6 +50,12 @@ def load_links(session: Session) -> list[Link]:
 def load_gateways(session: Session) -> list[Gateway]:
     """All gateways by name."""
     return [Gateway(**row.model_dump()) for row in session.exec(select(GatewayRow).order_by(GatewayRow.name))]
+
+
+def load_tenants(session: Session) -> list[Tenant]:
+    """All tenants by name."""
+    rows = session.exec(select(TenantRow).order_by(TenantRow.name))
+    return [Tenant(row.name, row.key_sha256, tuple(row.classes), row.salt) for row in rows]
 
 
 def find(items: Sequence[_Item], kind: str, name: str) -> _Item:

@@ -104,6 +104,18 @@ class GatewayRow(Row, table=True):
     url: str
 
 
+class TenantRow(Row, table=True):
+    """Who may use the gateways; of its API key only the hash is kept."""
+
+    __tablename__ = "tenant"
+    name: str = Field(primary_key=True)
+    key_sha256: str = Field(unique=True)
+    classes: list[str] = Field(sa_type=JSON)
+    salt: bool | None = None
+    created_at: datetime = _moment()
+    created_by: str = ""
+
+
 class SettingRow(Row, table=True):
     """A small fact about the whole fleet, as JSON."""
 

@@ -294,3 +294,16 @@ def test_hostile_input_is_refused_and_never_a_crash(operator, method, path, body
     answer = operator.request(method, f"{API}/{path}", content=body, headers={"Content-Type": "application/json"})
     assert 400 <= answer.status_code < 500, answer.text
     assert slug(answer)
+
+
+def test_a_tenants_key_is_shown_once(operator, viewer):
+    made = operator.post(f"{API}/tenants", json={"name": "acme"})
+    assert (made.status_code, made.headers["location"]) == (201, f"{API}/tenants/acme")
+    key = made.json()["key"]
+    listed = viewer.get(f"{API}/tenants")
+    assert listed.json()["items"] == [{"name": "acme", "classes": ["default"], "salt": None}]
+    assert key not in listed.text
+    assert operator.post(f"{API}/tenants", json={"name": "acme"}).status_code == 409
+    assert operator.post(f"{API}/tenants", json={"name": "b", "key": "mine"}).status_code == 422
+    assert operator.delete(f"{API}/tenants/acme").status_code == 204
+    assert slug(operator.delete(f"{API}/tenants/acme")) == "not-found"
