@@ -110,7 +110,8 @@ async def test_all_main_decode_killed_lets_the_relay_finish_alone(tmp_path):
 
 async def test_prefill_killed_during_the_transfer(tmp_path):
     # More KV than the sockets between P and the link can hold, so that a part of it dies with P.
-    async with rig_with_victim(tmp_path, ONE_SHOT, "ams-p-01", kv_bytes_per_token=4096) as (rig, process):
+    one_stream = {**ONE_SHOT, "link.ams-fra.streams_per_transfer": 1}
+    async with rig_with_victim(tmp_path, one_stream, "ams-p-01", kv_bytes_per_token=4096) as (rig, process):
         rig.link.reshape({"paused": True})
         prompt = prompt_of(4000)
         async with rig.open_stream(prompt, max_tokens=120) as (answer, events):
