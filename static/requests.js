@@ -126,6 +126,14 @@ function figure(name, value, of) {
   return element("div", {}, element("dt", {}, name), element("dd", {}, value, " ", unit(of)));
 }
 
+// What was measured, and beside it what had been predicted.
+const pair = (measured, predicted, format, of) =>
+  isNumber(measured) && isNumber(predicted) ? `${format(measured)} ${of}, predicted ${format(predicted)} ${of}` : "";
+
+const BOUND_SOURCES = { client: "asked for", history: "from the tenant's history" };
+const boundText = (row) =>
+  row.output_bound_source in BOUND_SOURCES ? `${count(row.output_bound_tokens)} tok, ${BOUND_SOURCES[row.output_bound_source]}` : "";
+
 export function waterfall(row, config) {
   const stages = row.stages ?? [];
   const end = Math.max(row.e2e_s ?? 0, ...stages.map(([, , to]) => to), 0.001);
@@ -146,7 +154,13 @@ export function waterfall(row, config) {
     ["Handoff", row.handoff_mode?.replaceAll("_", " ")],
     ["Handoff stall", isNumber(row.handoff_stall_s) ? `${milliseconds(row.handoff_stall_s)} ms` : ""],
     ["Eager tokens", row.eager_tokens ? count(row.eager_tokens) : ""],
+    ["Recomputed by MD", isNumber(row.recomputed_tokens) ? `${count(row.recomputed_tokens)} tok, expected ${count(row.expected_recomputed_tokens)}` : ""],
     ["On MD already", isNumber(row.drc_hit_rate) ? `${percent(row.drc_hit_rate)} %` : ""],
+    ["KV transfer", pair(row.transfer_s, row.predicted_transfer_s, seconds, "s")],
+    ["Hit on P", pair(row.hit_rate, row.predicted_hit_rate, percent, "%")],
+    ["Output bound", boundText(row)],
+    ["Tenant", row.tenant],
+    ["Class", row.service_class],
     ["Policy", row.revision ? `r${row.revision}` : ""],
     ["Traffic", row.traffic],
     ["Outcome", row.outcome?.replaceAll("_", " ")],

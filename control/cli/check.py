@@ -95,8 +95,9 @@ class Tally:
 class HandoffCheck:
     """Sends requests through the gateway and asks one node alone the same; compares token by token."""
 
-    def __init__(self, address: FleetAddress, seed: int) -> None:
+    def __init__(self, address: FleetAddress, seed: int, api_key: str = "") -> None:
         self._address = address
+        self._headers = {"X-PDD-Explain": "1"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
         self._rng = Random(f"{seed}/check")  # noqa: S311 - prompts, not secrets
         self._one_shot_max_tokens = 0
         self._sizes: dict[Aim, Size] = {}
@@ -219,7 +220,7 @@ class HandoffCheck:
         give_up_s = time.monotonic() + _PATIENCE_S
         while True:
             url = f"{self._address.gateway_url}/v1/{path}"
-            answer = await stream_answer(http, url, body, {"X-PDD-Explain": "1"})
+            answer = await stream_answer(http, url, body, self._headers)
             if answer.status != _UNAVAILABLE or time.monotonic() > give_up_s:
                 return answer
             await asyncio.sleep(_PAUSE_S)

@@ -106,6 +106,7 @@ def check_handoff(
     requests: Annotated[int, typer.Option(min=1, help="How many to send.")] = 40,
     concurrency: Annotated[int, typer.Option(min=1, max=16, help="How many at a time.")] = 3,
     seed: Annotated[int | None, typer.Option(help="The same seed makes the same prompts. Default: a new one.")] = None,
+    api_key: Annotated[str, typer.Option(envvar="OPENAI_API_KEY", help="A tenant's, where there are any.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Compare answers that went through each pipeline and handoff mode with one node's own, token by token."""
@@ -113,7 +114,7 @@ def check_handoff(
 
     chosen = seed if seed is not None else int.from_bytes(os.urandom(4))
     print(f"seed {chosen}", file=sys.stderr, flush=True)
-    tally = asyncio.run(HandoffCheck(_fleet(data), chosen).run(requests, concurrency))
+    tally = asyncio.run(HandoffCheck(_fleet(data), chosen, api_key).run(requests, concurrency))
     document = tally.document()
     if as_json:
         print(json.dumps(document, separators=(",", ":")))
@@ -124,6 +125,21 @@ def check_handoff(
         )
     if not tally.is_proof:
         raise typer.Exit(1)
+
+
+@app.command()
+def leases(
+    data: DataOption = DEFAULT_DATA,
+    node: Annotated[str, typer.Option(help="One prefill node only.")] = "",
+    release: Annotated[bool, typer.Option("--release", help="Give back what nobody reads.")] = False,
+    older_than: Annotated[float, typer.Option(min=0, help="Only what has stood so many seconds.")] = 5.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the KV that prefill nodes hold for consumers, or give back what is stranded."""
+    from control.cli.leases import ask_gateway, render
+
+    document = ask_gateway(data, node, older_than if release else None)
+    print(json.dumps(document) if as_json else render(document))
 
 
 @policy_app.command("show")

@@ -1,5 +1,6 @@
 """What a gateway runs on: one revision of policy and fleet, replaced as a whole and kept on disk."""
 
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -12,6 +13,8 @@ import msgspec
 from control.domain.answer_parser import AnswerFormat
 from control.domain.policy import Policy, PolicyError, parse_policy
 from control.domain.topology import FleetSnapshot, Node, NodeState, Role, Tenant
+
+log = logging.getLogger(__name__)
 
 
 class ConfigError(ValueError):
@@ -93,6 +96,7 @@ class ConfigStore:
         document = parse_document(data)
         self.running = _checked(document)
         self._document = document
+        _say_who_may_call(self.running)
 
     def apply(self, document: ConfigDocument, *, force: bool = False) -> RunningConfig:
         """Check, write to disk, then run on it. The same content twice is one change.
@@ -112,6 +116,7 @@ class ConfigStore:
         checked = _checked(document)
         self._write(msgspec.json.encode(document))
         self._document, self.running = document, checked
+        _say_who_may_call(checked)
         return checked
 
     def _write(self, data: bytes) -> None:
@@ -123,6 +128,13 @@ class ConfigStore:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self._path)
+
+
+def _say_who_may_call(config: RunningConfig) -> None:
+    if config.tenants_by_key:
+        log.info("revision %d: %d tenants may call", config.revision, len(config.tenants_by_key))
+    else:
+        log.warning("revision %d: no tenants, so everybody on this machine may call, and nobody else", config.revision)
 
 
 def parse_document(data: bytes) -> ConfigDocument:
