@@ -41,7 +41,7 @@ def json_bytes(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return json.dumps(value).encode()
+        return json.dumps(msgspec.to_builtins(value)).encode()
 
 
 def _end(finish_reason: str | None, token_ids: tuple[int, ...] | None) -> bytes:
