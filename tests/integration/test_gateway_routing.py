@@ -71,6 +71,31 @@ async def test_a_full_relay_pool_sheds_what_would_miss_its_objective(rig):
     assert (shed.outcome, shed.reason) == ("shed", "relay_at_ceiling_slo_missed")
 
 
+async def test_a_relay_pool_stays_closed_until_its_load_has_fallen_well_below_the_ceiling(rig):
+    await rig.configure({**ONE_SHOT, "routing.relay_load_ceiling": 0.2})  # of 8 slots: shuts at 2, opens below 1
+    rig.link.reshape({"paused": True})
+
+    state = rig.gateway.state
+
+    async def pools_after_one_more(seed, others):
+        await rig.until(lambda: state.index.transfers == state.requests_in_flight == others)
+        asking = asyncio.create_task(rig.complete(prompt_of(64, seed), max_tokens=5))
+        await rig.until(lambda: state.index.transfers > others)  # it has been decided on
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        return (await rig.state())["pools_at_ceiling"]
+
+    async with rig.open_stream(prompt_of(300, 1), max_tokens=5000) as (_, first):
+        await anext(first)
+        async with rig.open_stream(prompt_of(300, 2), max_tokens=5000) as (_, second):
+            await anext(second)
+            assert await pools_after_one_more(3, others=2) == ["ams/emulated-test"]
+        assert await pools_after_one_more(4, others=1) == ["ams/emulated-test"]
+    assert await pools_after_one_more(5, others=0) == []
+    rig.link.reshape({"paused": False})
+    assert await rig.settled() == {}
+
+
 async def test_transfers_in_the_background_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(transfers, "MAX_TRANSFERS_IN_BACKGROUND", 2)
     async with gateway_rig(tmp_path) as rig:
