@@ -3,6 +3,7 @@
 import hashlib
 import ipaddress
 from dataclasses import dataclass
+from functools import lru_cache
 
 from control.domain.policy_fields import DEFAULT_CLASS
 from engine_agents.gateway.config import RunningConfig
@@ -69,6 +70,7 @@ def _unauthenticated(message: str, code: str) -> RefusalError:
     return RefusalError(401, message, kind="authentication_error", code=code)
 
 
+@lru_cache(maxsize=256)
 def _is_this_machine(peer: str) -> bool:
     try:
         return ipaddress.ip_address(peer).is_loopback
