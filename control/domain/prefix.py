@@ -150,10 +150,15 @@ class PrefixIndex:
     def add_resident(self, node: str, hashes: Sequence[bytes]) -> None:
         """The node holds these blocks now, and used them last; a parent outlives its children in the LRU order."""
         blocks = self._blocks_of(node)
+        resident, in_flight = blocks.resident, blocks.in_flight
         for block in reversed(hashes):
-            blocks.resident[block] = None
-            blocks.resident.move_to_end(block)
-            blocks.in_flight.pop(block, None)
+            if block in resident:
+                resident.move_to_end(block)
+            else:
+                resident[block] = None
+        if in_flight:
+            for block in hashes:
+                in_flight.pop(block, None)
         while len(blocks.resident) > blocks.capacity:
             blocks.resident.popitem(last=False)
 
