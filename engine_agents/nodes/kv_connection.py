@@ -1,6 +1,7 @@
 """One puller's connection to another node's KV server, straight or through the WAN relay."""
 
 import asyncio
+import ipaddress
 import socket
 import struct
 from collections.abc import Callable
@@ -32,6 +33,8 @@ from engine_agents.nodes.kv_wire import (
     encode_release,
     encode_request,
 )
+
+LOOPBACK_WINDOW_BYTES = 512 << 10
 
 _REFUSALS: dict[int, type[KvError]] = {
     ReplyStatus.BAD_FINGERPRINT: FingerprintMismatchError,
@@ -103,6 +106,9 @@ class _Receiver(asyncio.BufferedProtocol):
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is one, but no subclass
         connection: socket.socket = transport.get_extra_info("socket")
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if ipaddress.ip_address(connection.getpeername()[0]).is_loopback:
+            # No path to fill: a long queue only lets the data leave the processor's cache before it is read.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, LOOPBACK_WINDOW_BYTES)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the decoder knows what is wanted next

@@ -31,7 +31,8 @@ from engine_agents.nodes.kv_wire import (
 from engine_agents.nodes.leases import Lease, LeaseTable
 from engine_agents.nodes.progress import Progress
 
-WRITE_BUFFER_BYTES = 1 << 20
+WRITE_BUFFER_BYTES = 4 << 20  # views of blocks that the lease pins, not copies
+UNSENT_BYTES = 256 << 10  # what waits in the kernel beyond the window leaves the cache and is of no use there
 READ_BUFFER_BYTES = 1 << 16
 
 _STATUS: dict[type[KvError], ReplyStatus] = {
@@ -173,8 +174,16 @@ class KvServer:
             self._progress.mark()
 
     async def _drain(self, writer: asyncio.StreamWriter) -> None:
-        async with asyncio.timeout(self._idle_s):
-            await writer.drain()
+        """Wait for room in the write buffer; a puller that takes nothing for `idle_s` is given up, a slow one not."""
+        transport = writer.transport
+        while True:
+            waiting_bytes = transport.get_write_buffer_size()
+            try:
+                async with asyncio.timeout(self._idle_s):
+                    return await writer.drain()
+            except TimeoutError:
+                if transport.get_write_buffer_size() >= waiting_bytes:
+                    raise
 
     def _reply(self, status: ReplyStatus, block_count: int, message: str = "") -> PullReply:
         return PullReply(status, self._fingerprint, self._block_tokens, self._kv_bytes_per_token, block_count, message)
@@ -201,8 +210,9 @@ async def _events(reader: asyncio.StreamReader, idle_s: float) -> AsyncGenerator
 
 
 def _tune(writer: asyncio.StreamWriter) -> None:
-    """Send frames at once, notice a vanished peer, and keep about one piece in flight in user space."""
+    """Send frames at once, notice a vanished peer, and keep little waiting in the kernel."""
     connection: socket.socket = writer.get_extra_info("socket")
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
