@@ -205,7 +205,7 @@ def wire_serve(blocks: int) -> None:
         run = 0
         while await asyncio.to_thread(sys.stdin.readline):
             run += 1
-            while len(leases):  # the last run's release is still on its way through the link
+            while len(leases):  # noqa: ASYNC110 - the last run's release is still on its way through the link
                 await asyncio.sleep(0.005)
             cuts = prompt_cuts(blocks, run)
             store.put_chain([Block(cut.hash, cut.token_count, data) for cut, data in zip(cuts, payloads, strict=True)])
