@@ -19,7 +19,7 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     },
 }
-ARGUMENTS = '{"city": "Zürich 😀", "note": "a </tool_call> inside"}'
+ARGUMENTS = f'{{"city": "Zürich 😀", "note": "a </tool_call> inside {"of a note " * 40}"}}'
 CALL = f'<tool_call>\n{{"name": "weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
 THOUGHT = "the user wants 24 degrees 😀 or so"
 WORDS = "tell me about the quick brown animal house over and over again " * 8
@@ -32,7 +32,8 @@ def script(text: str) -> str:
 
 @pytest.fixture
 async def rig(tmp_path):
-    async with gateway_rig(tmp_path) as rig:
+    # Slow enough that a catch-up always overtakes an answer, also on a busy machine.
+    async with gateway_rig(tmp_path, decode_step_s=0.005) as rig:
         yield rig
 
 
@@ -157,11 +158,11 @@ async def test_a_stop_string_may_stand_inside_a_call(rig, client):
 async def test_log_probabilities_are_joined_across_the_cut(rig, changes, eager):
     await configure(rig, changes)
     prompt = prompt_of(300)
-    answer = await rig.relayed(prompt, eager, max_tokens=90, logprobs=2)
-    alone = (await rig.nodes["alone"].complete(prompt, max_tokens=90, logprobs=2))["choices"][0]
+    answer = await rig.relayed(prompt, eager, max_tokens=250, logprobs=2)
+    alone = (await rig.nodes["alone"].complete(prompt, max_tokens=250, logprobs=2))["choices"][0]
     said = [choice["logprobs"] for chunk in answer.chunks for choice in chunk["choices"]]
     joined = {name: [value for each in said if each for value in each[name]] for name in alone["logprobs"]}
-    assert eager <= answer.explained["eager_tokens"] < 90
+    assert eager <= answer.explained["eager_tokens"] < 250
     assert answer.token_ids == alone["token_ids"]
     assert joined == alone["logprobs"]
 
