@@ -39,7 +39,7 @@ class Prompt:
         if not len(ids) or int(ids.max()) > _MAX_TOKEN_ID:
             return None
         prompt = cls.__new__(cls)
-        prompt._array, prompt._json, prompt._hashes = ids.astype("<i4"), (data[:-1],), {}
+        prompt._array, prompt._json, prompt._hashes = ids.astype("<i4"), (data[:-1],), {}  # noqa: SLF001 - one of its own kind
         return prompt
 
     def __len__(self) -> int:
@@ -60,9 +60,9 @@ class Prompt:
         if not more:
             return self
         longer = Prompt(more)
-        longer._json = (*self._json, b"," + longer._json[0][1:])  # noqa: SLF001 - one of its own kind
-        longer._array = np.concatenate((self._array, longer._array))  # noqa: SLF001
-        longer._hashes = dict(self._hashes)  # noqa: SLF001
+        longer._json = (*self._json, b"," + longer._json[0][1:])
+        longer._array = np.concatenate((self._array, longer._array))
+        longer._hashes = dict(self._hashes)
         return longer
 
     def block_hashes(self, block_tokens: int, salt: bytes = b"") -> tuple[bytes, ...]:

@@ -1,4 +1,4 @@
-"""The client that talks to engines: how it reads replies as they come, which connections it keeps and which it closes."""
+"""The client that talks to engines: how it reads replies, which connections it keeps and which it closes."""
 
 import asyncio
 import contextlib
