@@ -1,7 +1,6 @@
 """OpenAI's request bodies, read into one form that both endpoints share."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -19,8 +18,7 @@ from engine_agents.gateway.parameters import (
 from engine_agents.gateway.prompt import Prompt
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationRequest:
+class GenerationRequest(msgspec.Struct, frozen=True):
     """What a client asked for. One of `text`, `prompt` and `messages` is set.
 
     `max_tokens` is None where the client set no limit; `forced_direct_by` names the parameter that does not survive

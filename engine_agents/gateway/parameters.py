@@ -212,6 +212,10 @@ _ROWS = {endpoint: {row.name: row for row in PARAMETERS if endpoint in row.endpo
 PASSED_TO_ENGINES = frozenset(row.name for row in PARAMETERS if row.handling in {Handling.PASSED, Handling.DIRECT})
 """Their values go to engines under the same names."""
 _REQUIRED = {endpoint: [name for name, row in rows.items() if row.is_required] for endpoint, rows in _ROWS.items()}
+_READERS = {
+    endpoint: {name: (row.decoder.decode, row if row.has_exceptions else None) for name, row in rows.items()}
+    for endpoint, rows in _ROWS.items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,21 +234,21 @@ def read_parameters(endpoint: str, fields: Mapping[str, msgspec.Raw]) -> Paramet
     Raises:
         RefusalError: 400, a parameter is wrong or asks for what this gateway cannot do; the message says which and why.
     """
-    rows = _ROWS[endpoint]
+    readers = _READERS[endpoint]
     values: dict[str, Any] = {}
     forcing: list[str] = []
     for name, raw in fields.items():
-        row = rows.get(name)
-        if row is None:
+        if name not in readers:
             continue
+        decode, row = readers[name]
         try:
-            value = row.decoder.decode(raw)
+            value = decode(raw)
         except msgspec.ValidationError as error:
             raise _invalid_value(name, str(error)) from None
         if value is None:
             continue
         values[name] = value
-        if row.has_exceptions and not any(_is_same(value, neutral) for neutral in row.neutral):
+        if row is not None and not any(_is_same(value, neutral) for neutral in row.neutral):
             if row.handling is not Handling.DIRECT:
                 raise invalid(f"`{name}` is not supported with this value: {row.why}.", name, "unsupported_parameter")
             forcing.append(name)
