@@ -206,6 +206,10 @@ class Rig:
         counts["flows"] = len(self.link.flows)
         return {key: count for key, count in counts.items() if count}
 
+    def transfers(self) -> set[str]:
+        """Ids of the transfers on the link, each of which may have several flows."""
+        return {flow.transfer.id for flow in self.link.flows}
+
     async def until(self, condition: Any) -> None:
         """Wait, generously, until something holds."""
         async with asyncio.timeout(SETTLE_S):

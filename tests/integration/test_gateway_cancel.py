@@ -129,7 +129,7 @@ async def test_one_client_leaving_does_not_disturb_another_with_the_same_prefix(
     async with asking(rig, prompt, max_tokens=5):
         await rig.until(lambda: rig.link.flows)
         staying = asyncio.create_task(rig.complete([*prompt, 99], max_tokens=30))
-        await rig.until(lambda: len(rig.link.flows) == 2)
+        await rig.until(lambda: len(rig.transfers()) == 2)
     rig.link.reshape({"paused": False})
     answer = await staying
     assert answer.token_ids == (await rig.alone([*prompt, 99], max_tokens=30))[0]

@@ -52,7 +52,7 @@ async def test_a_turn_that_arrives_during_the_last_transfer_sends_nothing_twice(
     await rig.until(lambda: sum(relay.counters.decode_tokens for relay in relays) > 0 and rig.link.flows)
     second_prompt = first_prompt + prompt_of(128, 2)
     second = asyncio.create_task(rig.complete(second_prompt, max_tokens=400))
-    await rig.until(lambda: len(rig.link.flows) == 2)
+    await rig.until(lambda: len(rig.transfers()) == 2)
     rig.link.reshape({"paused": False})
     first_answer, second_answer = await asyncio.gather(first, second)
     await rig.settled()
