@@ -111,7 +111,7 @@ async def test_a_node_and_a_relay_that_are_gone_are_unreachable():
 
 async def test_a_real_relay_is_sampled_with_its_counters():
     shaped = ShapedLink("ams-fra", "ams", "fra", LinkShape(1000.0, 0.03, flow_cap_bytes_per_s=300.0))
-    shaped.bytes_total, shaped.bytes_by_pipeline = 70, {"relay": 70}
+    shaped.bytes_total, shaped.bytes_by["relay", "default"] = 70, 70
     async with http_server(build_admin_app(Relay([shaped], []), "secret")) as url:
         links = tuple(WatchedLink(name, "ams", "fra", 1000.0, url) for name in ("ams-fra", "unknown"))
         _, (known, unknown) = await scrape(ObserverConfig(links=links))
