@@ -17,6 +17,7 @@ from control.settings import Settings
 __all__ = ["LoadOptions", "WorkloadShape", "run_demo", "run_load"]
 
 _SWITCH_POLL_S = 1.5
+DEMO_OUTLIER_SHARE = 0.08  # of the sessions; each is one request
 _RETRY_S = 2.0
 
 
@@ -39,7 +40,11 @@ async def run_demo(options: LoadOptions) -> None:
     token = (settings.data_dir / "operator-token").read_text().strip()
     wanted = asyncio.Event()
     wanted.set()
-    options = dataclasses.replace(options, headers={**options.headers, "X-PDD-Traffic": "demo"})
+    options = dataclasses.replace(
+        options,
+        headers={**options.headers, "X-PDD-Traffic": "demo"},
+        shape=dataclasses.replace(options.shape, outlier_share=DEMO_OUTLIER_SHARE),
+    )
     while not options.model:
         try:
             options = dataclasses.replace(options, model=await _model(options))

@@ -58,7 +58,7 @@ class WorkloadShape:
     """What sessions look like. The defaults suit a small model: prompts of 200 to 1,000 tokens.
 
     `agents` is how many different system prompts exist; sessions of one agent share theirs. A cold session has a
-    long prompt that nothing has seen before.
+    long prompt that nothing has seen before; an outlier has a longer one yet and wants a word or two of answer.
     """
 
     agents: int = 2
@@ -68,6 +68,9 @@ class WorkloadShape:
     cold_share: float = 0.12
     cold_tokens: Span = Span(250, 500)
     cold_output_tokens: Span = Span(96, 160)
+    outlier_share: float = 0.0
+    outlier_tokens: Span = Span(700, 800)
+    outlier_output_tokens: Span = Span(8, 24)
     think_s: Span = Span(1.5, 6.0)
     max_context_tokens: int = 1000
     steps: tuple[StepKind, ...] = (
@@ -90,6 +93,9 @@ class WorkloadShape:
             cold_share=self.cold_share,
             cold_tokens=longer(self.cold_tokens),
             cold_output_tokens=self.cold_output_tokens,
+            outlier_share=self.outlier_share,
+            outlier_tokens=longer(self.outlier_tokens),
+            outlier_output_tokens=self.outlier_output_tokens,
             think_s=self.think_s,
             max_context_tokens=int(self.max_context_tokens * factor),
             steps=tuple(StepKind(step.weight, longer(step.message_tokens), step.output_tokens) for step in self.steps),
@@ -124,8 +130,11 @@ class SessionPlan:
 def plan_session(seed: int, index: int, shape: WorkloadShape) -> SessionPlan:
     """Session number `index` of a seed; the same arguments always give the same session."""
     rng = Random(f"{seed}/session/{index}")  # noqa: S311 - a workload, not a secret
-    if rng.random() < shape.cold_share:
-        return _cold_session(rng, index, shape)
+    kind = rng.random()
+    if kind < shape.cold_share:
+        return _cold_session(rng, f"cold-{index}", shape, shape.cold_tokens, shape.cold_output_tokens)
+    if kind < shape.cold_share + shape.outlier_share:
+        return _cold_session(rng, f"outlier-{index}", shape, shape.outlier_tokens, shape.outlier_output_tokens)
     agent = rng.randrange(shape.agents)
     system_rng = Random(f"{seed}/agent/{agent}")  # noqa: S311
     system_tokens = shape.system_tokens.draw_int(system_rng)
@@ -148,11 +157,13 @@ def _next_turn(rng: Random, shape: WorkloadShape, *, opening: bool) -> Turn:
     return Turn(message_text(rng, tokens), tokens, kind.output_tokens.draw_int(rng), shape.think_s.draw(rng))
 
 
-def _cold_session(rng: Random, index: int, shape: WorkloadShape) -> SessionPlan:
-    tokens = shape.cold_tokens.draw_int(rng)
+def _cold_session(
+    rng: Random, name: str, shape: WorkloadShape, prompt_tokens: Span, output_tokens: Span
+) -> SessionPlan:
+    tokens = prompt_tokens.draw_int(rng)
     text = f"Job {rng.randrange(10**9)}. {message_text(rng, tokens)}"
-    turn = Turn(text, tokens, shape.cold_output_tokens.draw_int(rng), shape.think_s.draw(rng))
-    return SessionPlan(f"cold-{index}", "", 0, (turn,))
+    turn = Turn(text, tokens, output_tokens.draw_int(rng), shape.think_s.draw(rng))
+    return SessionPlan(name, "", 0, (turn,))
 
 
 def message_text(rng: Random, tokens: int) -> str:

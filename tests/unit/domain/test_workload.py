@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from control.domain.workload import Span, WorkloadShape, hit_rates, plan_session
@@ -31,6 +33,18 @@ def test_some_sessions_are_cold_and_share_nothing():
     assert 10 < len(cold) < 50
     assert len({plan.turns[0].message[:12] for plan in cold}) > len(cold) * 0.9
     assert all(rate == 0 for plan in cold for rate in hit_rates(plan))
+
+
+def test_outliers_are_long_prompts_with_short_answers_and_change_no_other_session():
+    shape = replace(SHAPE, outlier_share=0.1)
+    pairs = [(plan_session(1, index, SHAPE), plan_session(1, index, shape)) for index in range(200)]
+    outliers = [plan for _, plan in pairs if plan.name.startswith("outlier")]
+    assert 5 < len(outliers) < 40
+    for plan in outliers:
+        (turn,) = plan.turns
+        assert turn.message_tokens >= 700
+        assert turn.max_output_tokens <= 24
+    assert all(plain == plan for plain, plan in pairs if plan not in outliers)
 
 
 def test_sessions_of_one_agent_share_its_system_prompt():
