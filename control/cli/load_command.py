@@ -17,7 +17,7 @@ from control.settings import Settings
 __all__ = ["LoadOptions", "WorkloadShape", "run_demo", "run_load"]
 
 _SWITCH_POLL_S = 1.5
-DEMO_OUTLIER_SHARE = 0.08  # of the sessions; each is one request
+DEMO_OUTLIER_SHARE = 0.04  # of the sessions; each is one request
 _RETRY_S = 2.0
 
 
