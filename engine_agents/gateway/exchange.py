@@ -104,14 +104,16 @@ class Exchange:
         """Note what a transfer moved; the engine's own time counts where it gives one."""
         facts = self.facts
         transfer_s = work.pull_s if work.pull_s is not None else seconds
+        predicted_s = None
         if facts.transfer_s is None:
             facts.transfer_s = transfer_s  # the one that was predicted; a later one makes good for a loss
+            predicted_s = facts.first_route.inputs.predicted_transfer_s if facts.first_route else None
         if work.pulled_tokens is not None:
             facts.pulled_tokens = (facts.pulled_tokens or 0) + work.pulled_tokens
         if work.pulled_bytes is not None:
             facts.pulled_bytes = (facts.pulled_bytes or 0) + work.pulled_bytes
         if link is not None:
-            self.state.on_transfer(link.name, pipeline, transfer_s, work.pulled_bytes or 0)
+            self.state.on_transfer(link.name, pipeline, transfer_s, work.pulled_bytes or 0, predicted_s)
 
     def current_prompt(self) -> Prompt:
         """The prompt and the answer so far: what any decoder can go on from."""

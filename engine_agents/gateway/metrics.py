@@ -122,11 +122,7 @@ class GatewayMetrics:
             self._handoff.labels(record.handoff_mode).observe(record.handoff_stall_s)
 
     def _count_predictions(self, record: RequestRecord) -> None:
-        """Add what was foretold against what came; nothing foretold and nothing moved tells nothing."""
-        larger_s = max(record.predicted_transfer_s, record.transfer_s or 0.0)
-        if record.transfer_s is not None and larger_s > 0.0:
-            error = (record.predicted_transfer_s - record.transfer_s) / larger_s
-            self._transfer_error.labels(self.site).observe(error)
+        """Add what was foretold of prefixes against what engines reported."""
         if record.prefix_hit_rate is not None:
             error = record.predicted_prefix_hit_rate - record.prefix_hit_rate
             self._hit_error.labels(self.site).observe(error)
@@ -137,8 +133,12 @@ class GatewayMetrics:
             self._recomputed.labels("evicted").inc(record.recomputed_tokens - expected)
         self._repulls.labels(self.site).inc(record.repulls)
 
-    def count_transfer(self, link: str, pipeline: str, seconds: float, size_bytes: int) -> None:
-        """Add one transfer that arrived, also after its request had ended."""
+    def count_transfer(
+        self, link: str, pipeline: str, seconds: float, size_bytes: int, predicted_s: float | None
+    ) -> None:
+        """Add one transfer that arrived, also after its request had ended; `predicted_s` is None for a second one."""
+        if predicted_s is not None and (larger_s := max(predicted_s, seconds)) > 0.0:
+            self._transfer_error.labels(self.site).observe((predicted_s - seconds) / larger_s)
         self._transfer.labels(link, pipeline).observe(seconds)
         self._transfer_bytes.labels(link, pipeline).inc(size_bytes)
 

@@ -26,11 +26,11 @@ RELAY_HOLD_SMOOTHING = 0.1
 RelayPool = tuple[str, str]
 """Relay nodes that stand in for each other: their site and model."""
 
-TransferListener = Callable[[str, str, float, int], None]
-"""Told of each transfer that arrived: link, pipeline, seconds, bytes."""
+TransferListener = Callable[[str, str, float, int, float | None], None]
+"""Told of each transfer that arrived: link, pipeline, seconds, bytes, and the seconds foretold where they were."""
 
 
-def _ignore_transfer(_link: str, _pipeline: str, _seconds: float, _size_bytes: int) -> None:
+def _ignore_transfer(_link: str, _pipeline: str, _seconds: float, _size_bytes: int, _predicted_s: float | None) -> None:
     """Where nobody counts."""
 
 
