@@ -155,7 +155,7 @@ async def test_end_of_text_on_the_relay_wins_and_the_transfer_finishes(tmp_path)
 
 async def test_the_record_tells_the_whole_story(rig):
     await rig.configure(CATCH_UP)
-    await rig.relayed(prompt_of(300), 40, max_tokens=100)
+    await rig.relayed(prompt_of(300), 40, max_tokens=800)
     await rig.settled()
     (record,) = rig.records
     assert (record.pipeline, record.reason, record.outcome, record.status) == (
@@ -164,7 +164,7 @@ async def test_the_record_tells_the_whole_story(rig):
         "completed",
         200,
     )
-    assert (record.input_tokens, record.output_tokens, record.uncached_tokens) == (300, 100, 300)
+    assert (record.input_tokens, record.output_tokens, record.uncached_tokens) == (300, 800, 300)
     assert (record.prefill_node, record.link) == ("ams-p-01", "ams-fra")
     assert (record.cached_tokens, record.pulled_tokens, record.resumes) == (0, 300, 0)
     assert record.handoff_batches >= 1
