@@ -16,8 +16,8 @@ help: ## Show the targets
 up: runtime ## Start the demo fleet and its dashboard (options: make up ARGS="--engine emulated")
 	@exec $(BIN)/python -m control.cli.main up --die-with-parent $(ARGS)
 
-test: dev browser lint ## Lint and run the tests (under 12 minutes on 2 cores)
-	@$(PYTEST) -m "not full" $(SUITES) $(ARGS)
+test: dev browser lint ## Lint and run the tests, some at a time (under 12 minutes on 2 cores)
+	@$(PYTEST) -n 3 --dist loadfile -m "not full" $(SUITES) $(ARGS)
 
 test-full: dev browser lint ## Run every test, the slow ones too
 	@$(PYTEST) $(SUITES) $(ARGS)
