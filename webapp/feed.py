@@ -12,6 +12,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from control.stopping import cancel_until_done
 from control.telemetry.records import LIVE_SNAPSHOT_KEY, LIVE_STREAM, TICK_FIELD
 from webapp.fleet_state import fleet_state
 
@@ -60,10 +61,7 @@ class LiveFeed:
             yield
         finally:
             self.close()
-            # The Redis client can swallow a cancellation that meets the end of a command, so it is repeated.
-            while not reader.done():
-                reader.cancel()
-                await asyncio.wait({reader}, timeout=0.1)
+            await cancel_until_done(reader)
 
     async def _run(self) -> None:
         """Read for ever; a Redis that went away is asked again once a second."""

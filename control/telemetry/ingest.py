@@ -5,10 +5,8 @@ Run: `python -m control.telemetry.ingest --site ams --site fra`.
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import math
-import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -20,6 +18,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from control.settings import Settings
+from control.stopping import run_until_signalled
 from control.telemetry.checks import decode_requests, decode_samples
 from control.telemetry.records import (
     BATCH_FIELD,
@@ -183,11 +182,7 @@ def connect(url: str) -> Redis:
 async def serve(redis_url: str, sites: Iterable[str]) -> None:
     """Consume until SIGTERM or SIGINT."""
     async with connect(redis_url) as redis:
-        task = asyncio.ensure_future(consume(Consumer(redis, sites)))
-        for signal_number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(signal_number, task.cancel)
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await run_until_signalled(asyncio.ensure_future(consume(Consumer(redis, sites))))
     logger.info("stopped")
 
 

@@ -12,6 +12,7 @@ import uvicorn
 
 from control.domain.policy import ServiceClass
 from control.domain.policy_fields import DEFAULT_CLASS
+from control.stopping import cancel_until_done
 from engine_agents.gateway.app import GatewayApp
 from engine_agents.gateway.config import ConfigStore
 from engine_agents.gateway.gateway import Gateway
@@ -24,6 +25,7 @@ from engine_agents.gateway.watch import NodeWatch
 
 GRACEFUL_SHUTDOWN_S = 3
 BACKLOG = 2048
+LAST_BATCH_S = 2.0
 
 
 class GatewayServer(uvicorn.Server):
@@ -118,7 +120,5 @@ async def running_gateway(
         yield gateway
     finally:
         await state.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_until_done(*tasks, every_s=LAST_BATCH_S)
         await client.close()

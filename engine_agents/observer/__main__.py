@@ -2,10 +2,8 @@
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import math
-import signal
 import time
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from control.settings import Settings
+from control.stopping import run_until_signalled
 from control.telemetry.records import SampleBatch
 from engine_agents.observer.config import ObserverConfig, load_config, load_site_of_fleet
 from engine_agents.observer.outbox import Outbox
@@ -58,11 +57,8 @@ async def serve(site: str, config: ObserverConfig, redis_url: str) -> None:
     outbox = Outbox(redis, site)
     async with redis, aiohttp.ClientSession() as session:
         work = asyncio.gather(outbox.run(), observe(Scraper(session, site, config), outbox, site))
-        for signal_number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(signal_number, work.cancel)
         logger.info("observing %d nodes and %d links of %s", len(config.nodes), len(config.links), site)
-        with contextlib.suppress(asyncio.CancelledError):
-            await work
+        await run_until_signalled(work)
     logger.info("stopped")
 
 
