@@ -19,7 +19,6 @@ _POLL_S = 0.1
 _STABLE_AFTER_S = 60.0
 _BOUND_LOGS_EVERY_S = 10.0
 _PATIENCE_S = 3.5
-_LAST_PATIENCE_S = 1.0
 
 
 async def spawn(
@@ -104,20 +103,20 @@ class Supervisor:
         waves = sorted({child.spec.stop_wave for child in self._children.values()}, reverse=True)
         for wave in waves:
             children = [child for child in self._children.values() if child.spec.stop_wave == wave]
-            await self._stop_wave(children, _PATIENCE_S if wave == waves[0] else _LAST_PATIENCE_S)
+            await self._stop_wave(children)
 
     def kill(self) -> None:
         """End every process at once, without asking."""
         for child in self._children.values():
             child.signal(signal.SIGKILL, group=True)
 
-    async def _stop_wave(self, children: list[Child], patience_s: float) -> None:
+    async def _stop_wave(self, children: list[Child]) -> None:
         running = [child for child in children if child.is_running]
         for child in running:
             child.signal(signal.SIGTERM)
         ends = [asyncio.ensure_future(child.process.wait()) for child in running if child.process]
         if ends:
-            await asyncio.wait(ends, timeout=patience_s)
+            await asyncio.wait(ends, timeout=_PATIENCE_S)
         for child in children:
             if child.is_running:
                 self._say(f"{child.spec.name} did not stop when asked; killed")
