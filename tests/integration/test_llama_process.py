@@ -31,8 +31,11 @@ def written_files(pid: int) -> list[str]:
     """Regular files outside memory that a process holds open for writing; its standard streams do not count."""
     found = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        target = link.readlink().as_posix()
-        is_writable = link.lstat().st_mode & 0o200
+        try:
+            target = link.readlink().as_posix()
+            is_writable = link.lstat().st_mode & 0o200
+        except FileNotFoundError:  # the node has closed it since: a socket of an ended request
+            continue
         if (
             int(link.name) > 2
             and target.startswith("/")
