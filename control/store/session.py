@@ -14,6 +14,7 @@ from control.orders import Order, Send
 
 BUSY_TIMEOUT_S = 5.0
 _BEGIN = "sqlite_begin"
+_POSTGRESQL_DRIVER = "postgresql+psycopg"
 
 
 @dataclass(slots=True)
@@ -62,6 +63,8 @@ def open_database(url: str, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Database:
     """
     address = make_url(url)
     if address.get_backend_name() != "sqlite":
+        if address.drivername == "postgresql":
+            address = address.set(drivername=_POSTGRESQL_DRIVER)
         return Database(create_engine(address, pool_pre_ping=True))
     if address.database and address.database != ":memory:":
         Path(address.database).parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,29 @@
+"""The tables of the control plane, a module per subject."""
+
+from control.store.tables.access import ApiTokenRow, LoginFailureRow, LoginKeyRow, UserRow, WebSessionRow
+from control.store.tables.audit import AuditEventRow
+from control.store.tables.base import ImmutableRowError, Row, UtcDateTime
+from control.store.tables.inventory import GatewayRow, LinkRow, NodeRow, SettingRow, SiteRow, TenantRow
+from control.store.tables.policy import GatewayReportRow, LinkReportRow, PolicyActivationRow, PolicyRevisionRow
+
+__all__ = [
+    "ApiTokenRow",
+    "AuditEventRow",
+    "GatewayReportRow",
+    "GatewayRow",
+    "ImmutableRowError",
+    "LinkReportRow",
+    "LinkRow",
+    "LoginFailureRow",
+    "LoginKeyRow",
+    "NodeRow",
+    "PolicyActivationRow",
+    "PolicyRevisionRow",
+    "Row",
+    "SettingRow",
+    "SiteRow",
+    "TenantRow",
+    "UserRow",
+    "UtcDateTime",
+    "WebSessionRow",
+]
