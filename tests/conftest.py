@@ -3,9 +3,10 @@
 import pytest
 
 from tests.embedded import running_fleet
+from tests.postgresql import postgresql
 from tests.services import valkey
 
-__all__ = ["emulated_fleet", "valkey"]
+__all__ = ["emulated_fleet", "postgresql", "valkey"]
 
 
 @pytest.fixture(scope="session")

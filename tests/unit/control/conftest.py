@@ -1,9 +1,8 @@
-import os
+import itertools
 import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import text
 
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT
 from control.domain.topology import FleetSnapshot, Gateway, Link, Node, Role, Site
@@ -12,7 +11,8 @@ from control.services.plane import ControlPlane
 from control.services.policies import found_policy
 from control.store.migrate import upgrade_schema
 from control.store.session import open_database
-from control.store.tables import Row
+
+SHORT_PASS = {"test_store", "test_migrations", "test_fleet", "test_policies", "test_rollout"}
 
 FLEET = FleetSnapshot(
     sites=(Site("ams", "Amsterdam"), Site("fra", "Frankfurt")),
@@ -61,24 +61,35 @@ def migrated_file(tmp_path_factory):
     return path
 
 
-def empty_postgresql(url):
-    """The database that the environment names, with the newest schema and no rows."""
-    database = open_database(url)
-    upgrade_schema(database)
-    with database.engine.begin() as connection:
-        connection.execute(text(f"truncate {', '.join(Row.metadata.tables)} restart identity cascade"))
-    return database
+def pytest_generate_tests(metafunc):
+    """Every test with a database runs on both kinds; on PostgreSQL by default only those of `SHORT_PASS`."""
+    if "database_kind" in metafunc.fixturenames:
+        is_short = metafunc.module.__name__.rpartition(".")[2] in SHORT_PASS
+        marks = () if is_short else pytest.mark.full
+        metafunc.parametrize("database_kind", ["sqlite", pytest.param("postgresql", marks=marks)])
 
 
 @pytest.fixture
-def plane(tmp_path, migrated_file, clock, orders):
-    """A migrated, empty database with a clock that stands still and a broker that only listens.
+def new_database_url(request, tmp_path, database_kind):
+    """Makes addresses of empty databases of one kind."""
+    if database_kind == "postgresql":
+        return request.getfixturevalue("postgresql").new_database
+    numbers = itertools.count(1)
+    return lambda: f"sqlite:///{tmp_path / 'folder' / f'{next(numbers)}.sqlite3'}"
 
-    SQLite, or the PostgreSQL database that PDD_TEST_POSTGRESQL_URL names; its rows are deleted.
-    """
-    postgresql_url = os.environ.get("PDD_TEST_POSTGRESQL_URL")
-    sqlite_url = f"sqlite:///{shutil.copy(migrated_file, tmp_path)}"
-    database = empty_postgresql(postgresql_url) if postgresql_url else open_database(sqlite_url)
+
+@pytest.fixture
+def database_url(request, tmp_path, database_kind):
+    """Address of a database with the newest schema and no rows."""
+    if database_kind == "postgresql":
+        return request.getfixturevalue("postgresql").new_migrated_database()
+    return f"sqlite:///{shutil.copy(request.getfixturevalue('migrated_file'), tmp_path)}"
+
+
+@pytest.fixture
+def plane(database_url, clock, orders):
+    """A migrated, empty database with a clock that stands still and a broker that only listens."""
+    database = open_database(database_url)
     yield ControlPlane(database, orders.append, clock)
     database.engine.dispose()
 

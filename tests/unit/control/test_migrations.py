@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def database(tmp_path):
-    opened = open_database(f"sqlite:///{tmp_path / 'folder' / 'control.sqlite3'}")
+def database(new_database_url):
+    opened = open_database(new_database_url())
     yield opened
     opened.engine.dispose()
 
