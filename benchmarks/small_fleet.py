@@ -142,7 +142,7 @@ def _placed(snapshot: FleetSnapshot, main_site: str, roles: tuple[Role, ...]) ->
 
 def _emulated_nodes(snapshot: FleetSnapshot, ports: dict[str, int]) -> dict[str, Any]:
     document = emulated_document(snapshot, ports)
-    return {**document, "nodes": [{**node, **LLAMA_SPEED} for node in document["nodes"]]}
+    return {**document, "nodes": [{**node, "chip": node["chip"] | LLAMA_SPEED} for node in document["nodes"]]}
 
 
 def _base_environment() -> dict[str, str]:

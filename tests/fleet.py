@@ -3,7 +3,7 @@
 In this process and event loop (fast; also gives the node's inside)::
 
     async def test_something():
-        async with emulated_fleet("ams-p-01", "ams-rld-01", EmulatedNode(name="fra-md-01", slots=2)) as fleet:
+        async with emulated_fleet("ams-p-01", "ams-rld-01", instant_node("fra-md-01", slots=2)) as fleet:
             reply = await fleet["ams-p-01"].complete([1, 2, 3], max_tokens=4)
             fleet["ams-p-01"].url          # base of its HTTP API, for a FleetSnapshot
             fleet["ams-p-01"].node         # engine_agents.nodes.node.Node: store, leases, counters, admission
@@ -34,6 +34,7 @@ import msgspec
 
 from engine_agents.nodes.dialect_app import fleet_app, node_app
 from engine_agents.nodes.emulated.config import EmulatedHost, EmulatedNode
+from engine_agents.nodes.emulated.engine import EmulatedChip
 from engine_agents.nodes.node import Node
 from engine_agents.nodes.serve import running_node, serving
 
@@ -160,9 +161,9 @@ async def _chunks(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
     raise ConnectionError("the stream ended without [DONE]")
 
 
-def instant_node(name: str, **fields: Any) -> EmulatedNode:
-    """A node that takes no time and never ends a text by itself."""
-    return EmulatedNode(**{"name": name, "model": MODEL, "eos_period": 0, **fields})
+def instant_node(name: str, *, queue_limit: int = 256, **chip: Any) -> EmulatedNode:
+    """A node that takes no time and never ends a text by itself, but for what its chip is said to do."""
+    return EmulatedNode(name, EmulatedChip(**{"eos_period": 0, **chip}), MODEL, queue_limit=queue_limit)
 
 
 def prompt_of(count: int, seed: int = 0) -> list[int]:

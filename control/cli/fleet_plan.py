@@ -109,7 +109,7 @@ def links_document(fleet: FleetSnapshot) -> dict[str, Any]:
 
 def emulated_document(fleet: FleetSnapshot, ports: dict[str, int]) -> dict[str, Any]:
     """The emulated nodes' configuration: chips that decode as fast as a small model on one core."""
-    chip = {
+    speed = {
         "prefill_tokens_per_s": 2000.0,
         "decode_step_s": 0.022,
         "decode_step_per_request_s": 0.001,
@@ -118,7 +118,7 @@ def emulated_document(fleet: FleetSnapshot, ports: dict[str, int]) -> dict[str, 
     return {
         "model": fleet.model,
         "nodes": [
-            {"name": node.name, "slots": node.slots, "kv_port": ports[f"{node.name}.kv"], **chip}
+            {"name": node.name, "kv_port": ports[f"{node.name}.kv"], "chip": {"slots": node.slots, **speed}}
             for node in fleet.nodes
         ],
     }

@@ -12,7 +12,7 @@ import pytest_asyncio
 from engine_agents.nodes.dialect_app import fleet_app, node_app
 from engine_agents.nodes.node import NodeLimits
 from engine_agents.nodes.serve import NodeSpec, running_node, serving
-from tests.fleet import MODEL, SECRET, EmulatedNode, NodeClient, http_client
+from tests.fleet import MODEL, SECRET, NodeClient, http_client, instant_node
 
 NAMES = ("p", "rld", "md")
 QUEUE_LIMIT = 2
@@ -20,8 +20,8 @@ SLOTS = 2
 
 
 def emulated_specs() -> list[NodeSpec]:
-    chip = {"slots": SLOTS, "prefill_tokens_per_s": 50_000, "decode_step_s": 0.004, "eos_period": 0}
-    nodes = [EmulatedNode(name=name, max_model_len=2048, queue_limit=QUEUE_LIMIT, **chip) for name in NAMES]
+    speed = {"prefill_tokens_per_s": 50_000, "decode_step_s": 0.004}
+    nodes = [instant_node(name, queue_limit=QUEUE_LIMIT, slots=SLOTS, max_model_len=2048, **speed) for name in NAMES]
     return [node.spec(MODEL) for node in nodes]
 
 

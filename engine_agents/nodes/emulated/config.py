@@ -12,22 +12,11 @@ DEFAULT_MODEL = "smollm2-135m"
 
 
 class EmulatedNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One node; rates in tokens/s, times in s, `kv_port` 0 takes a free one, `eos_period` 0 never ends by itself."""
+    """One node and the chip it is; `kv_port` 0 takes a free one, without a `model` it has its host's."""
 
     name: str
+    chip: EmulatedChip = EmulatedChip()
     model: str | None = None
-    slots: int = 4
-    capacity_tokens: int = 65_536
-    prefill_tokens_per_s: float = 0.0
-    prefill_floor_s: float = 0.0
-    prefill_chunk_tokens: int = 512
-    tail_chunk_min_tokens: int = 0
-    decode_step_s: float = 0.0
-    decode_step_per_request_s: float = 0.0
-    tokens_per_step: int = 1
-    kv_bytes_per_token: int = 64
-    max_model_len: int = 131_072
-    eos_period: int = 400
     kv_host: str = "127.0.0.1"
     kv_port: int = 0
     queue_limit: int = 256
@@ -36,9 +25,8 @@ class EmulatedNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def spec(self, model: str) -> NodeSpec:
         """The node to host; `model` where the node names none."""
-        chip = EmulatedChip(**{name: getattr(self, name) for name in EmulatedChip.__dataclass_fields__})
         limits = NodeLimits(self.queue_limit, self.lease_ttl_s, self.stall_after_s)
-        return NodeSpec(EmulatedEngine(self.model or model, chip), self.name, self.kv_host, self.kv_port, limits)
+        return NodeSpec(EmulatedEngine(self.model or model, self.chip), self.name, self.kv_host, self.kv_port, limits)
 
 
 class EmulatedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

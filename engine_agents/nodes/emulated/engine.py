@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import msgspec
+
 from control.domain.prefill import ChunkRule, plan_chunks
 from control.domain.prefix import BLOCK_TOKENS
 from engine_agents.nodes.emulated.script import remaining_script
@@ -21,9 +23,11 @@ RIDE_ALONG_TOKENS = 64
 _VOCABULARY = Vocabulary()
 
 
-@dataclass(frozen=True, slots=True)
-class EmulatedChip:
-    """Size and speed of an emulated node; speeds of 0 take no time at all."""
+class EmulatedChip(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Size and speed of an emulated node: rates in tokens/s, times in s.
+
+    Speeds of 0 take no time at all, and an `eos_period` of 0 never ends a text by itself.
+    """
 
     slots: int = 4
     capacity_tokens: int = 65_536

@@ -102,4 +102,4 @@ def test_emulated_nodes_get_their_kv_ports_and_the_fleets_kv_size():
     fleet, _ = planned(Engine.EMULATED)
     document = emulated_document(fleet, {f"{node.name}.kv": 9100 + index for index, node in enumerate(fleet.nodes)})
     assert [node["kv_port"] for node in document["nodes"]] == [9100, 9101, 9102]
-    assert {node["kv_bytes_per_token"] for node in document["nodes"]} == {fleet.kv_bytes_per_token}
+    assert {node["chip"]["kv_bytes_per_token"] for node in document["nodes"]} == {fleet.kv_bytes_per_token}

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from engine_agents.nodes.emulated.engine import EmulatedChip, EmulatedEngine
 from engine_agents.nodes.emulated.timing import decode_step_s, prefill_s
@@ -105,7 +106,7 @@ async def test_another_model_says_something_else():
 
 async def test_several_tokens_per_step_are_the_same_tokens():
     prompt = prompt_of(80)
-    several = EmulatedEngine("m", replace(INSTANT, tokens_per_step=4))
+    several = EmulatedEngine("m", structs.replace(INSTANT, tokens_per_step=4))
     sizes = [len(step.token_ids) async for step in several.generate(Generation(tuple(prompt), 10, Sampling()))]
     assert sizes == [1, 4, 4, 1]
     assert await generated(several, prompt, 10) == await generated(EmulatedEngine("m", INSTANT), prompt, 10)
@@ -124,7 +125,7 @@ async def test_prompt_kv_is_in_the_store_with_the_first_step_and_the_answers_kv_
 
 
 async def test_text_ends_by_itself_sometimes_unless_that_is_to_be_ignored():
-    engine = EmulatedEngine("m", replace(INSTANT, eos_period=10))
+    engine = EmulatedEngine("m", structs.replace(INSTANT, eos_period=10))
     steps = [step async for step in engine.generate(Generation(tuple(prompt_of(30)), 500, Sampling()))]
     assert steps[-1].finish is FinishReason.STOP
     assert steps[-1].token_ids == (END,)
@@ -140,7 +141,7 @@ async def test_an_unknown_id_is_refused():
 
 
 async def test_a_generation_that_is_cancelled_while_it_prefills_frees_its_slot():
-    engine = EmulatedEngine("m", replace(INSTANT, prefill_tokens_per_s=1.0))
+    engine = EmulatedEngine("m", structs.replace(INSTANT, prefill_tokens_per_s=1.0))
     first = asyncio.create_task(generated(engine, prompt_of(600)))
     second = asyncio.create_task(generated(engine, prompt_of(700)))
     await asyncio.sleep(0.01)
@@ -153,14 +154,14 @@ async def test_a_generation_that_is_cancelled_while_it_prefills_frees_its_slot()
 
 
 async def test_the_second_of_two_equal_prompts_finds_the_first_ones_kv():
-    engine = EmulatedEngine("m", replace(INSTANT, prefill_tokens_per_s=20_000.0))
+    engine = EmulatedEngine("m", structs.replace(INSTANT, prefill_tokens_per_s=20_000.0))
     steps = await asyncio.gather(*(first_step(engine, prompt_of(700)) for _ in range(2)))
     assert [step.computed_tokens for step in steps] == [700, 1]
 
 
 async def test_kv_of_any_size_per_token():
     for size in (1, 63, 64, 65, 1000):
-        engine = await filled(prompt_of(70), EmulatedEngine("m", replace(INSTANT, kv_bytes_per_token=size)))
+        engine = await filled(prompt_of(70), EmulatedEngine("m", structs.replace(INSTANT, kv_bytes_per_token=size)))
         assert engine.store.resident_bytes == engine.store.resident_tokens * size
 
 

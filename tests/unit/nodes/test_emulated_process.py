@@ -4,6 +4,7 @@ import asyncio
 import signal
 
 import httpx
+import msgspec
 import pytest
 
 from engine_agents.nodes.emulated.config import load_host
@@ -42,8 +43,16 @@ async def test_a_stream_that_is_open_does_not_keep_the_process_alive(tmp_path):
 
 def test_the_file_may_be_just_a_list_of_nodes(tmp_path):
     path = tmp_path / "nodes.json"
-    path.write_text('[{"name": "a", "slots": 2, "prefill_tokens_per_s": 1000, "kv_port": 9101}]')
+    path.write_text('[{"name": "a", "kv_port": 9101, "chip": {"slots": 2, "prefill_tokens_per_s": 1000}}]')
     host = load_host(path)
     (spec,) = host.specs()
     assert (spec.name, spec.kv_port, spec.engine.slots) == ("a", 9101, 2)
     assert host.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("node", ['{"name": "a", "slots": 2}', '{"name": "a", "chip": {"slot": 2}}'])
+def test_a_file_with_an_unknown_field_is_refused(tmp_path, node):
+    path = tmp_path / "nodes.json"
+    path.write_text(f"[{node}]")
+    with pytest.raises(msgspec.ValidationError, match="unknown field"):
+        load_host(path)
