@@ -10,7 +10,8 @@ ControlError
 ├── ConflictError              it contradicts what is stored
 ├── StaleRevisionError         it was made against a revision that is no longer active
 ├── PreconditionRequiredError  it does not say which revision it was made against
-└── TooManyAttemptsError       wait before the next sign-in
+├── TooManyAttemptsError       wait before the next sign-in
+└── DatabaseUnavailableError   nothing can be read or stored at the moment
 """
 
 from collections.abc import Sequence
@@ -75,6 +76,12 @@ class TooManyAttemptsError(ControlError):
         self.retry_after_s = retry_after_s
 
 
+class DatabaseUnavailableError(ControlError):
+    """The database cannot be reached or is busy; nothing was stored. Try again."""
+
+    retry_after_s = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Face:
     """How an error looks from outside: HTTP status, stable slug, short title."""
@@ -95,6 +102,7 @@ FACES: dict[type[ControlError], Face] = {
     StaleRevisionError: Face(412, "stale-revision", "The policy has changed meanwhile"),
     PreconditionRequiredError: Face(428, "precondition-required", "The base revision is missing"),
     TooManyAttemptsError: Face(429, "too-many-attempts", "Too many attempts"),
+    DatabaseUnavailableError: Face(503, "database-unavailable", "The database is not available"),
     ControlError: Face(500, "internal", "Something went wrong"),
 }
 

@@ -27,7 +27,7 @@ _START_TIMEOUT_S = 60
 _TEMPLATE = "migrated"
 # What a server that is thrown away need not promise, and no more memory than a few connections want.
 _SETTINGS = (
-    *("fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off"),
+    *("fsync=off", "full_page_writes=off", "autovacuum=off"),
     *("listen_addresses=", "shared_buffers=16MB", "max_connections=60", "max_wal_size=1GB"),
 )
 

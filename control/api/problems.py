@@ -11,7 +11,14 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from control.domain.policy import FieldProblem
-from control.errors import ControlError, InvalidError, TooManyAttemptsError, UnauthenticatedError, face_of
+from control.errors import (
+    ControlError,
+    DatabaseUnavailableError,
+    InvalidError,
+    TooManyAttemptsError,
+    UnauthenticatedError,
+    face_of,
+)
 
 API_PREFIX = "/api/"
 MEDIA_TYPE = "application/problem+json"
@@ -69,7 +76,7 @@ def problem_of(error: ControlError) -> Response:
     headers = {}
     if isinstance(error, UnauthenticatedError):
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, TooManyAttemptsError):
+    if isinstance(error, TooManyAttemptsError | DatabaseUnavailableError):
         headers["Retry-After"] = str(error.retry_after_s)
     problems = error.problems if isinstance(error, InvalidError) else ()
     return problem(face.status, face.slug, face.title, error.detail, problems=problems, headers=headers)

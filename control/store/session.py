@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlmodel import Session
 
+from control.errors import DatabaseUnavailableError
 from control.orders import Order, Send
 
 BUSY_TIMEOUT_S = 5.0
@@ -37,8 +39,12 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A session that sees one moment and writes nothing."""
-        with Session(self.engine, expire_on_commit=False) as session:
+        """A session that sees one moment and writes nothing.
+
+        Raises:
+            DatabaseUnavailableError: the database is away or busy.
+        """
+        with _lost_connections_told(), Session(self.engine, expire_on_commit=False) as session:
             yield session
 
     @contextmanager
@@ -46,14 +52,26 @@ class Database:
         """A transaction that commits at its end, and only then sends its orders.
 
         On SQLite it takes the write lock at once, so that what it has read cannot change under it.
+
+        Raises:
+            DatabaseUnavailableError: the database is away or busy; nothing was stored, unless the connection broke
+                during the commit itself.
         """
         writer = self.engine.execution_options(**{_BEGIN: "IMMEDIATE"})
-        with Session(writer, expire_on_commit=False) as session:
+        with _lost_connections_told(), Session(writer, expire_on_commit=False) as session:
             work = UnitOfWork(session)
             yield work
             session.commit()
         for order in work.orders:
             send(order)
+
+
+@contextmanager
+def _lost_connections_told() -> Iterator[None]:
+    try:
+        yield
+    except (OperationalError, InterfaceError) as error:
+        raise DatabaseUnavailableError from error
 
 
 def open_database(url: str, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Database:

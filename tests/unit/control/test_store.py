@@ -1,9 +1,10 @@
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from sqlalchemy.exc import IntegrityError, OperationalError, StatementError
+from sqlalchemy.exc import IntegrityError, StatementError
 from sqlmodel import select
 
+from control.errors import DatabaseUnavailableError
 from control.orders import Order
 from control.store.session import open_database
 from control.store.tables import AuditEventRow, ImmutableRowError, NodeRow, SettingRow
@@ -79,7 +80,7 @@ def test_a_unit_of_work_holds_the_write_lock_from_its_start(plane):
             work.session.exec(select(SettingRow)).all()
             with other.reading() as session:
                 assert session.exec(select(SettingRow)).all() == []
-            with pytest.raises(OperationalError, match="locked"), other.unit_of_work(plane.send) as second:
+            with pytest.raises(DatabaseUnavailableError), other.unit_of_work(plane.send) as second:
                 second.session.exec(select(SettingRow)).all()
     finally:
         other.engine.dispose()
