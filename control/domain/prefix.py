@@ -67,7 +67,8 @@ class PrefixMatch(NamedTuple):
 class _NodeBlocks:
     capacity: int
     resident: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
-    in_flight: dict[bytes, set[str]] = field(default_factory=dict)
+    in_flight: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
+    """The transfers that carry each block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class PrefixIndex:
     def transfers_covering(self, node: str, hashes: Iterable[bytes]) -> frozenset[str]:
         """The transfers under way that carry any of these blocks to the node."""
         blocks = self._nodes.get(node)
-        if blocks is None:
+        if blocks is None or not blocks.in_flight:
             return frozenset()
         return frozenset(owner for block in hashes for owner in blocks.in_flight.get(block, ()))
 
@@ -122,9 +123,11 @@ class PrefixIndex:
         if transfer_id in self._transfers:
             raise ValueError(f"transfer {transfer_id} is under way already")
         blocks = self._blocks_of(node)
-        missing = tuple(block for block in hashes if block not in blocks.resident)
-        for block in missing:
-            blocks.in_flight.setdefault(block, set()).add(transfer_id)
+        resident, in_flight = blocks.resident, blocks.in_flight
+        missing = tuple([block for block in hashes if block not in resident])
+        mine = (transfer_id,)
+        shared = {block: in_flight[block] + mine for block in in_flight.keys() & missing} if in_flight else {}
+        in_flight |= dict.fromkeys(missing, mine) | shared
         self._transfers[transfer_id] = _Transfer(node, missing)
 
     def commit_transfer(self, transfer_id: str) -> None:
@@ -139,28 +142,28 @@ class PrefixIndex:
         transfer = self._transfers.pop(transfer_id, None)
         if transfer is None:
             return
-        blocks = self._blocks_of(transfer.node)
-        for block in transfer.hashes:
-            owners = blocks.in_flight.get(block)
-            if owners is not None:
-                owners.discard(transfer_id)
-                if not owners:
-                    del blocks.in_flight[block]
+        in_flight = self._blocks_of(transfer.node).in_flight
+        for block in in_flight.keys() & transfer.hashes:
+            if others := tuple(owner for owner in in_flight[block] if owner != transfer_id):
+                in_flight[block] = others
+            else:
+                del in_flight[block]
 
     def add_resident(self, node: str, hashes: Sequence[bytes]) -> None:
         """The node holds these blocks now, and used them last; a parent outlives its children in the LRU order."""
         blocks = self._blocks_of(node)
         resident, in_flight = blocks.resident, blocks.in_flight
-        for block in reversed(hashes):
-            if block in resident:
+        last_first = hashes[::-1]
+        size = len(resident)
+        resident.update(dict.fromkeys(last_first))
+        if len(resident) < size + len(last_first):  # some were there, at their old place
+            for block in last_first:
                 resident.move_to_end(block)
-            else:
-                resident[block] = None
         if in_flight:
-            for block in hashes:
-                in_flight.pop(block, None)
-        while len(blocks.resident) > blocks.capacity:
-            blocks.resident.popitem(last=False)
+            for block in in_flight.keys() & last_first:
+                del in_flight[block]
+        while len(resident) > blocks.capacity:
+            resident.popitem(last=False)
 
     def forget(self, node: str, hashes: Iterable[bytes]) -> None:
         """The node said that it does not hold these blocks."""

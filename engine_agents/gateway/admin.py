@@ -5,7 +5,7 @@ import math
 from typing import Any
 from urllib.parse import parse_qs
 
-from engine_agents.gateway.config import ConfigError, StaleRevisionError, parse_document
+from engine_agents.gateway.config import ConfigError, RunningConfig, StaleRevisionError, parse_document
 from engine_agents.gateway.errors import RefusalError, invalid
 from engine_agents.gateway.gateway import Gateway
 from engine_agents.gateway.stranded import list_leases, release_stranded
@@ -54,8 +54,8 @@ class AdminApi:
     def _config(self) -> dict[str, Any]:
         running = self._gateway.configs.running
         if running is None:
-            return {"gateway": self._gateway.name, "revision": None, "applied_at": None}
-        return {"gateway": self._gateway.name, "revision": running.revision, "applied_at": running.applied_at_s}
+            return {"gateway": self._gateway.name, "revision": None, "fleet_revision": None, "applied_at": None}
+        return self._facts(running)
 
     def _apply(self, body: bytes, *, force: bool) -> dict[str, Any]:
         try:
@@ -69,7 +69,15 @@ class AdminApi:
                 500, f"The configuration cannot be written: {error.strerror}.", kind="server_error", code="not_written"
             ) from None
         self._gateway.state.adopt(running)
-        return {"gateway": self._gateway.name, "revision": running.revision, "applied_at": running.applied_at_s}
+        return self._facts(running)
+
+    def _facts(self, running: RunningConfig) -> dict[str, Any]:
+        return {
+            "gateway": self._gateway.name,
+            "revision": running.revision,
+            "fleet_revision": running.fleet.revision,
+            "applied_at": running.applied_at_s,
+        }
 
 
 def _text(query: bytes, name: str) -> str:

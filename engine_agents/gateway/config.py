@@ -5,14 +5,16 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from control.domain.answer_parser import AnswerFormat
+from control.domain.links import link_under
 from control.domain.policy import Policy, PolicyError, parse_policy
-from control.domain.topology import FleetSnapshot, Node, NodeState, Role, Tenant
+from control.domain.topology import FleetSnapshot, Link, Node, NodeState, Role, Tenant
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +36,9 @@ class ConfigDocument(msgspec.Struct, frozen=True):
     applied_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunningConfig:
-    """A checked configuration. A request keeps the one it started with."""
+    """A checked configuration, and what every request asks of it, found once. A request keeps the one it began with."""
 
     revision: int
     policy: Policy
@@ -44,18 +46,9 @@ class RunningConfig:
     applied_at_s: float
     tenants_by_key: Mapping[str, Tenant] = field(default_factory=dict)
 
-    def nodes(self, role: Role, model: str) -> list[Node]:
+    def nodes(self, role: Role, model: str) -> tuple[Node, ...]:
         """Nodes of a role that serve a model, in the order of the fleet document."""
-        return [node for node in self.fleet.nodes_of(role) if node.model == model]
-
-    def answer_format(self, model: str) -> AnswerFormat:
-        """What a model's answers are written in; nothing is known of models that are not the fleet's."""
-        if model != self.fleet.model:
-            return AnswerFormat()
-        try:
-            return AnswerFormat.of_labels(self.fleet.labels)
-        except ValueError:
-            return AnswerFormat()  # a parser that only a newer gateway has
+        return self._pools.get((role, model), ())
 
     def node(self, name: str) -> Node:
         """The node of that name.
@@ -63,16 +56,47 @@ class RunningConfig:
         Raises:
             KeyError: the fleet has none.
         """
-        for node in self.fleet.nodes:
-            if node.name == name:
-                return node
-        raise KeyError(name)
+        return self._nodes[name]
 
-    @property
+    def link(self, source: str, target: str) -> Link | None:
+        """The link from one site to another as the policy leaves it; None inside a site or where none is known."""
+        return self._links.get((source, target))
+
+    def answer_format(self, model: str) -> AnswerFormat:
+        """What a model's answers are written in; nothing is known of models that are not the fleet's."""
+        return self._own_format if model == self.fleet.model else _PLAIN
+
+    @cached_property
     def models(self) -> list[str]:
         """Ids of the models that ready nodes serve, the fleet's own first."""
         served = {node.model for node in self.fleet.nodes if node.state is not NodeState.DISABLED}
         return sorted(served, key=lambda model: (model != self.fleet.model, model))
+
+    @cached_property
+    def _nodes(self) -> dict[str, Node]:
+        return {node.name: node for node in self.fleet.nodes}
+
+    @cached_property
+    def _pools(self) -> dict[tuple[Role, str], tuple[Node, ...]]:
+        pools: dict[tuple[Role, str], tuple[Node, ...]] = {}
+        for node in self.fleet.nodes:
+            key = (node.role, node.model)
+            pools[key] = (*pools.get(key, ()), node)
+        return pools
+
+    @cached_property
+    def _links(self) -> dict[tuple[str, str], Link]:
+        return {(link.source, link.target): link_under(link, self.policy) for link in reversed(self.fleet.links)}
+
+    @cached_property
+    def _own_format(self) -> AnswerFormat:
+        try:
+            return AnswerFormat.of_labels(self.fleet.labels)
+        except ValueError:
+            return _PLAIN  # a parser that only a newer gateway has
+
+
+_PLAIN = AnswerFormat()
 
 
 class ConfigStore:
@@ -108,8 +132,10 @@ class ConfigStore:
         """
         current = self._document
         if current is not None and self.running is not None:
-            if document.revision < current.revision and not force:
-                raise StaleRevisionError(f"revision {document.revision} is older than {current.revision}, which runs")
+            if _age(document) < _age(current) and not force:
+                raise StaleRevisionError(
+                    f"revisions {_age(document)} of policy and fleet are older than {_age(current)}, which run"
+                )
             if msgspec.structs.replace(document, applied_at=current.applied_at) == current:
                 return self.running
         document = msgspec.structs.replace(document, applied_at=time.time())
@@ -147,6 +173,12 @@ def parse_document(data: bytes) -> ConfigDocument:
         return msgspec.json.decode(data, type=ConfigDocument)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"not a configuration: {error}") from error
+
+
+def _age(document: ConfigDocument) -> tuple[int, int]:
+    """Revisions of policy and fleet: what has lower ones is older."""
+    fleet_revision = document.fleet.get("revision", 0)
+    return document.revision, fleet_revision if isinstance(fleet_revision, int) else 0
 
 
 def _checked(document: ConfigDocument) -> RunningConfig:

@@ -30,7 +30,7 @@ async def serve(x: Exchange) -> None:
     """
     plan = plan_route(x, x.excluded)
     x.facts.first_route = plan.route
-    x.facts.predicted_prefix_tokens = _predicted_prefix_tokens(x, plan)
+    x.facts.predicted_prefix_tokens = plan.prefill_cached_tokens
     fruitless = 0
     while True:
         answered = x.commit.output_tokens
@@ -133,12 +133,6 @@ async def _run_outlier(x: Exchange, plan: Plan, relay: Node) -> None:
         await decode_to_end(x, turn, relay, plan.prompt, kv_params=params, on_first=on_first)
         x.state.relay_held(x.timeline.elapsed_s - first_s)
         x.timeline.add(Stage.RELAY_DECODE, first_s)
-
-
-def _predicted_prefix_tokens(x: Exchange, plan: Plan) -> int:
-    if plan.prefill is None:
-        return 0
-    return x.state.index.match(plan.prefill.name, plan.hashes).resident_blocks * x.config.fleet.block_tokens
 
 
 def _remember_answer(x: Exchange) -> None:

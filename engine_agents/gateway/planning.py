@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from control.domain.links import link_under
 from control.domain.policy import Policy
+from control.domain.prefix import PrefixIndex, PrefixMatch
 from control.domain.routing import (
     HIT_RULE_OFF,
     NodeChoice,
@@ -28,7 +28,10 @@ from engine_agents.gateway.state import GatewayState
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A decision with the nodes it names. `prompt` includes what was answered before, after a resume."""
+    """A decision with the nodes it names. `prompt` includes what was answered before, after a resume.
+
+    `prefill_cached_tokens` of the prompt are on P as far as the index knows.
+    """
 
     route: Route
     prompt: Prompt
@@ -37,6 +40,7 @@ class Plan:
     relay: Node | None
     main: Node | None
     link: Link | None
+    prefill_cached_tokens: int
 
     @property
     def send_tokens(self) -> int:
@@ -48,12 +52,13 @@ def plan_route(x: Exchange, excluded: Collection[str], *, trust_breakers: bool =
     """Decide where a request goes on, now. Nothing is awaited, so the state cannot move meanwhile."""
     prompt = x.current_prompt()
     hashes = prompt.block_hashes(x.config.fleet.block_tokens, x.salt.encode())
-    views = {role: _views(x, role, hashes, excluded, trust_breakers=trust_breakers) for role in Role}
+    matches = _Matches(x.state.index, hashes)
+    prefills, relays, mains = (_views(x, role, matches, excluded, trust_breakers=trust_breakers) for role in Role)
     knobs = node_knobs(x.config.policy)
-    choice = choose_nodes(len(prompt), views[Role.PREFILL], views[Role.RELAY], views[Role.MAIN], knobs)
+    choice = choose_nodes(len(prompt), prefills, relays, mains, knobs)
     if choice.prefill is None:
-        return _without_prefill(x, prompt, hashes, views[Role.MAIN], knobs)
-    inputs, link = _inputs(x, prompt, hashes, choice)
+        return _without_prefill(x, prompt, matches, mains, knobs)
+    inputs, link = _inputs(x, prompt, matches, choice)
     route_knobs = _route_knobs(x)
     pipeline, reason = choose_pipeline(inputs, route_knobs)
     x.state.judge_ceiling(
@@ -62,12 +67,12 @@ def plan_route(x: Exchange, excluded: Collection[str], *, trust_breakers: bool =
             inputs.relay_utilization, inputs.relay_was_at_ceiling, route_knobs.relay_load_ceiling
         ),
     )
-    return _plan(x, Route(pipeline, reason, choice, link.name if link else "", inputs), prompt, hashes, link)
+    return _plan(x, Route(pipeline, reason, choice, link.name if link else "", inputs), prompt, matches, link)
 
 
 def another_node(x: Exchange, plan: Plan, role: Role, site: str | None = None) -> Node | None:
     """A node of the role that has not failed this request, preferably with its prefix; None if there is none."""
-    views = _views(x, role, plan.hashes, x.excluded, trust_breakers=True)
+    views = _views(x, role, _Matches(x.state.index, plan.hashes), x.excluded, trust_breakers=True)
     beside = [view for view in views if site is None or view.site == site]
     best = best_node(len(plan.prompt), beside, node_knobs(x.config.policy))
     return x.config.node(best.name) if best else None
@@ -78,7 +83,7 @@ def with_nodes(x: Exchange, plan: Plan, prefill: Node, main: Node) -> Plan:
     if (prefill, main) == (plan.prefill, plan.main):
         return plan
     choice = replace(plan.route.nodes, prefill=prefill.name, main=main.name)
-    inputs, link = _inputs(x, plan.prompt, plan.hashes, choice)
+    inputs, link = _inputs(x, plan.prompt, _Matches(x.state.index, plan.hashes), choice)
     route = replace(plan.route, nodes=choice, link=link.name if link else "", inputs=inputs)
     return replace(plan, route=route, prefill=prefill, main=main, link=link)
 
@@ -94,41 +99,49 @@ def node_knobs(policy: Policy) -> NodeKnobs:
     return NodeKnobs(policy.routing.affinity_weight, policy.routing.max_load_skew)
 
 
+class _Matches(dict[str, PrefixMatch]):
+    """How much of a prompt each node has or is getting, looked up once per node."""
+
+    def __init__(self, index: PrefixIndex, hashes: tuple[bytes, ...]) -> None:
+        self._index = index
+        self.hashes = hashes
+
+    def __missing__(self, node: str) -> PrefixMatch:
+        match = self[node] = self._index.match(node, self.hashes)
+        return match
+
+
 def _views(
-    x: Exchange, role: Role, hashes: tuple[bytes, ...], excluded: Collection[str], *, trust_breakers: bool
+    x: Exchange, role: Role, matches: _Matches, excluded: Collection[str], *, trust_breakers: bool
 ) -> list[NodeView]:
     state, block_tokens = x.state, x.config.fleet.block_tokens
     views = []
     for node in x.config.nodes(role, x.request.model):
-        match = state.index.match(node.name, hashes)
+        name = node.name
+        resident_blocks, in_flight_blocks = matches[name]
         is_eligible = (
             node.state is NodeState.READY
-            and node.name not in excluded
-            and (not trust_breakers or state.breakers.allows(node.name))
+            and name not in excluded
+            and (not trust_breakers or state.breakers.allows(name))
         )
-        matched_tokens = (match.resident_blocks + match.in_flight_blocks) * block_tokens
-        views.append(NodeView(node.name, node.site, is_eligible, state.load(node.name), node.slots, matched_tokens))
+        matched_tokens = (resident_blocks + in_flight_blocks) * block_tokens
+        views.append(NodeView(name, node.site, is_eligible, state.load(name), node.slots, matched_tokens))
     return views
 
 
-def _inputs(
-    x: Exchange, prompt: Prompt, hashes: tuple[bytes, ...], choice: NodeChoice
-) -> tuple[RouteInputs, Link | None]:
+def _inputs(x: Exchange, prompt: Prompt, matches: _Matches, choice: NodeChoice) -> tuple[RouteInputs, Link | None]:
     state, fleet = x.state, x.config.fleet
     site = x.config.node(choice.prefill).site if choice.prefill else ""
     link, resident, in_flight, transfer_s = None, 0, 0, 0.0
     if choice.main is not None:
-        match = state.index.match(choice.main, hashes)
+        match = matches[choice.main]
         resident, in_flight = match.resident_blocks * fleet.block_tokens, match.in_flight_blocks * fleet.block_tokens
-        path = fleet.link_between(site, x.config.node(choice.main).site)
-        link = None if path is None else link_under(path, x.config.policy)
+        link = x.config.link(site, x.config.node(choice.main).site)
         known = match.resident_blocks + match.in_flight_blocks
-        ahead = state.index.transfers_covering(choice.main, hashes[match.resident_blocks : known])
+        ahead = state.index.transfers_covering(choice.main, matches.hashes[match.resident_blocks : known])
         send_bytes = (len(prompt) - resident - in_flight) * fleet.kv_bytes_per_token
         transfer_s = state.links.predict_s(link, send_bytes, ahead)
-    prefill_tokens = len(prompt) - (
-        state.index.match(choice.prefill, hashes).resident_blocks * fleet.block_tokens if choice.prefill else 0
-    )
+    prefill_tokens = len(prompt) - _cached_tokens(x, matches, choice.prefill)
     relays = [node for node in x.config.nodes(Role.RELAY, x.request.model) if node.site == site]
     inputs = RouteInputs(
         input_tokens=len(prompt),
@@ -147,22 +160,29 @@ def _inputs(
 
 
 def _without_prefill(
-    x: Exchange, prompt: Prompt, hashes: tuple[bytes, ...], mains: Sequence[NodeView], knobs: NodeKnobs
+    x: Exchange, prompt: Prompt, matches: _Matches, mains: Sequence[NodeView], knobs: NodeKnobs
 ) -> Plan:
     """No prefill node takes work: MD computes the prompt itself, slowly, rather than the request fail."""
     best = best_node(len(prompt), mains, knobs)
     choice = NodeChoice(None, None, best.name if best else None)
-    inputs, _ = _inputs(x, prompt, hashes, choice)
+    inputs, _ = _inputs(x, prompt, matches, choice)
     pipeline = Pipeline.DIRECT if best else Pipeline.NONE
-    return _plan(x, Route(pipeline, Reason.NO_PREFILL, choice, "", inputs), prompt, hashes, None)
+    return _plan(x, Route(pipeline, Reason.NO_PREFILL, choice, "", inputs), prompt, matches, None)
 
 
-def _plan(x: Exchange, route: Route, prompt: Prompt, hashes: tuple[bytes, ...], link: Link | None) -> Plan:
+def _cached_tokens(x: Exchange, matches: _Matches, prefill: str | None) -> int:
+    return matches[prefill].resident_blocks * x.config.fleet.block_tokens if prefill else 0
+
+
+def _plan(x: Exchange, route: Route, prompt: Prompt, matches: _Matches, link: Link | None) -> Plan:
     def node(name: str | None) -> Node | None:
         return x.config.node(name) if name else None
 
     nodes = route.nodes
-    return Plan(route, prompt, hashes, node(nodes.prefill), node(nodes.relay), node(nodes.main), link)
+    cached_tokens = _cached_tokens(x, matches, nodes.prefill)
+    return Plan(
+        route, prompt, matches.hashes, node(nodes.prefill), node(nodes.relay), node(nodes.main), link, cached_tokens
+    )
 
 
 def _route_knobs(x: Exchange) -> RouteKnobs:
