@@ -3,6 +3,7 @@
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics import MetricWrapperBase
 
 from control.domain.outcome import Outcome
 from control.domain.topology import Role
@@ -18,7 +19,7 @@ _ERROR_RATIOS = (-0.9, -0.75, -0.5, -0.25, -0.1, -0.05, 0.0, 0.05, 0.1, 0.25, 0.
 _RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 1.0)
 
 
-_M = TypeVar("_M", Counter, Gauge, Histogram)
+_M = TypeVar("_M", bound=MetricWrapperBase)
 
 
 class _Series(dict[tuple[str, ...], _M]):
