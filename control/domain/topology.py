@@ -106,7 +106,10 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """Everything a gateway needs to know of the fleet, as plain data that survives JSON."""
+    """Everything a gateway needs to know of the fleet, as plain data that survives JSON.
+
+    `revision` rises with every stored change, so that an order that comes late cannot bring an older fleet back.
+    """
 
     sites: tuple[Site, ...] = ()
     nodes: tuple[Node, ...] = ()
@@ -117,6 +120,7 @@ class FleetSnapshot:
     kv_bytes_per_token: int = 0
     block_tokens: int = 64
     labels: dict[str, str] = field(default_factory=dict)
+    revision: int = 0
 
     def nodes_of(self, role: Role) -> tuple[Node, ...]:
         """Nodes of one role, in the order of the document."""
@@ -154,4 +158,5 @@ class FleetSnapshot:
             kv_bytes_per_token=document["kv_bytes_per_token"],
             block_tokens=document["block_tokens"],
             labels=dict(document.get("labels", {})),
+            revision=int(document.get("revision", 0)),
         )
