@@ -1,7 +1,7 @@
 """The tables of the control plane, a module per subject."""
 
 from control.store.tables.access import ApiTokenRow, LoginFailureRow, LoginKeyRow, UserRow, WebSessionRow
-from control.store.tables.audit import AuditEventRow
+from control.store.tables.audit import AuditEventRow, AuditHeadRow
 from control.store.tables.base import ImmutableRowError, Row, UtcDateTime
 from control.store.tables.inventory import GatewayRow, LinkRow, NodeRow, SettingRow, SiteRow, TenantRow
 from control.store.tables.policy import GatewayReportRow, LinkReportRow, PolicyActivationRow, PolicyRevisionRow
@@ -9,6 +9,7 @@ from control.store.tables.policy import GatewayReportRow, LinkReportRow, PolicyA
 __all__ = [
     "ApiTokenRow",
     "AuditEventRow",
+    "AuditHeadRow",
     "GatewayReportRow",
     "GatewayRow",
     "ImmutableRowError",
