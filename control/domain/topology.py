@@ -25,15 +25,19 @@ class NodeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A datacenter."""
+    """A datacenter. Its nodes, gateways and relays may only have addresses inside `networks` (CIDR)."""
 
     name: str
     label: str = ""
+    networks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One engine process. `url` is the base of its HTTP API and may carry a path prefix."""
+    """One engine process. `url` is the base of its HTTP API and may carry a path prefix.
+
+    `chip` names the profile of what it runs on; empty where nobody has said.
+    """
 
     name: str
     site: str
@@ -43,6 +47,8 @@ class Node:
     model: str
     slots: int = 4
     state: NodeState = NodeState.READY
+    chip: str = ""
+    labels: dict[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def is_stock(self) -> bool:
@@ -146,7 +152,7 @@ class FleetSnapshot:
             for node in document["nodes"]
         )
         return cls(
-            sites=tuple(Site(**site) for site in document["sites"]),
+            sites=tuple(Site(**{**site, "networks": tuple(site.get("networks", ()))}) for site in document["sites"]),
             nodes=nodes,
             links=tuple(Link(**link) for link in document["links"]),
             gateways=tuple(Gateway(**gateway) for gateway in document.get("gateways", ())),

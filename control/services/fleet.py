@@ -1,55 +1,50 @@
 """The fleet in SQL: seeded from a document, read back as the snapshot that gateways run on."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
-from sqlmodel import Session, col, delete, select
+from sqlmodel import Session, delete, select
 
-from control.domain.topology import FleetSnapshot, Gateway, Link, Node, NodeState, Role, Site, Tenant
+from control.domain.fleet_plan import plan_fleet
+from control.domain.fleet_seed import names_of, seeded_inventory
+from control.domain.inventory import Kind
+from control.domain.topology import FleetSnapshot, Gateway, Link, Node, Site, Tenant
 from control.errors import NotFoundError
 from control.services.audit import record_event
+from control.services.fleet_revision import load_fleet_revision, raise_fleet_revision
+from control.services.inventory_rows import load_inventory, load_items, save_plan
 from control.services.plane import ControlPlane
-from control.store.tables import GatewayReportRow, GatewayRow, LinkRow, NodeRow, SettingRow, SiteRow, TenantRow
+from control.store.tables import GatewayReportRow, SettingRow, TenantRow
 
-_MODEL_SETTING = "fleet.model"
+_SEEDED_SETTING = "fleet.seeded"
 _Item = TypeVar("_Item", Site, Node, Link, Gateway)
-_Named = TypeVar("_Named", LinkRow, NodeRow, GatewayRow)
 
 
 def load_snapshot(session: Session) -> FleetSnapshot:
     """The whole fleet, each kind in the order of its names; an empty one before the first seed."""
-    setting = session.get(SettingRow, _MODEL_SETTING)
-    model: dict[str, Any] = setting.value if setting else {}
-    return FleetSnapshot(
-        sites=tuple(load_sites(session)),
-        nodes=tuple(load_nodes(session)),
-        links=tuple(load_links(session)),
-        gateways=tuple(load_gateways(session)),
-        tenants=tuple(load_tenants(session)),
-        **model,
-    )
+    snapshot = load_inventory(session).snapshot(tuple(load_tenants(session)))
+    return replace(snapshot, revision=load_fleet_revision(session))
 
 
 def load_sites(session: Session) -> list[Site]:
     """All sites by name."""
-    return [Site(**row.model_dump()) for row in session.exec(select(SiteRow).order_by(SiteRow.name))]
+    return load_items(session, Kind.SITE)
 
 
 def load_nodes(session: Session) -> list[Node]:
     """All nodes by name."""
-    rows = session.exec(select(NodeRow).order_by(NodeRow.name))
-    return [Node(**{**row.model_dump(), "role": Role(row.role), "state": NodeState(row.state)}) for row in rows]
+    return load_items(session, Kind.NODE)
 
 
 def load_links(session: Session) -> list[Link]:
     """All links by name."""
-    return [Link(**row.model_dump()) for row in session.exec(select(LinkRow).order_by(LinkRow.name))]
+    return load_items(session, Kind.LINK)
 
 
 def load_gateways(session: Session) -> list[Gateway]:
     """All gateways by name."""
-    return [Gateway(**row.model_dump()) for row in session.exec(select(GatewayRow).order_by(GatewayRow.name))]
+    return load_items(session, Kind.GATEWAY)
 
 
 def load_tenants(session: Session) -> list[Tenant]:
@@ -71,7 +66,7 @@ def find(items: Sequence[_Item], kind: str, name: str) -> _Item:
 
 
 def seed_fleet(plane: ControlPlane, wanted: FleetSnapshot, actor: str) -> bool:
-    """Make the stored fleet equal to a document; the state an operator gave a node that stays is kept.
+    """Bring a document's fleet into the inventory, as `seeded_inventory` says.
 
     Gateways count as silent after a change, so that the next sweep tells them of it.
 
@@ -80,54 +75,20 @@ def seed_fleet(plane: ControlPlane, wanted: FleetSnapshot, actor: str) -> bool:
     """
     with plane.database.unit_of_work(plane.send) as work:
         session = work.session
-        before = load_snapshot(session)
-        states = {node.name: node.state.value for node in before.nodes}
-        session.exec(delete(GatewayReportRow))
-        for site in wanted.sites:
-            session.merge(SiteRow(**asdict(site)))
-        session.flush()
-        _replace_all(session, LinkRow, [LinkRow(**asdict(link)) for link in wanted.links])
-        _replace_all(session, NodeRow, [_node_row(node, states) for node in wanted.nodes])
-        _replace_all(session, GatewayRow, [GatewayRow(**asdict(gateway)) for gateway in wanted.gateways])
-        session.exec(delete(SiteRow).where(col(SiteRow.name).not_in([site.name for site in wanted.sites])))
-        at = plane.now()
-        session.merge(SettingRow(key=_MODEL_SETTING, value=_model_facts(wanted), updated_at=at, updated_by=actor))
-        session.flush()
-        session.expire_all()
-        after = load_snapshot(session)
-        if after == before:
-            session.rollback()
+        before = load_inventory(session)
+        earlier = session.get(SettingRow, _SEEDED_SETTING)
+        after = seeded_inventory(before, wanted, earlier.value if earlier else names_of(before))
+        plan = plan_fleet(before, after)
+        names = names_of(wanted)
+        if plan.is_empty and (earlier is None or earlier.value == names):
             return False
-        record_event(session, at, actor, "fleet.seed", "fleet", before=_names(before), after=_names(after))
+        at = plane.now()
+        save_plan(session, plan, after, at, actor)
+        session.merge(SettingRow(key=_SEEDED_SETTING, value=names, updated_at=at, updated_by=actor))
+        if plan.is_empty:
+            return False
+        session.exec(delete(GatewayReportRow))
+        if before.sites:
+            raise_fleet_revision(session, at, actor)
+        record_event(session, at, actor, "fleet.seed", "fleet", before=names_of(before), after=names_of(after))
     return True
-
-
-def _replace_all(session: Session, table: type[_Named], rows: Sequence[_Named]) -> None:
-    # Deleted first: a renamed link would otherwise meet its old row, which joins the same two sites.
-    session.exec(delete(table).where(col(table.name).not_in([row.name for row in rows])))
-    for row in rows:
-        session.merge(row)
-    session.flush()
-
-
-def _model_facts(fleet: FleetSnapshot) -> dict[str, Any]:
-    return {
-        "model": fleet.model,
-        "kv_bytes_per_token": fleet.kv_bytes_per_token,
-        "block_tokens": fleet.block_tokens,
-        "labels": fleet.labels,
-    }
-
-
-def _node_row(node: Node, states: dict[str, str]) -> NodeRow:
-    state = states.get(node.name, node.state.value)
-    return NodeRow(**{**asdict(node), "role": node.role.value, "state": state})
-
-
-def _names(fleet: FleetSnapshot) -> dict[str, list[str]]:
-    return {
-        "sites": [site.name for site in fleet.sites],
-        "nodes": [node.name for node in fleet.nodes],
-        "links": [link.name for link in fleet.links],
-        "gateways": [gateway.name for gateway in fleet.gateways],
-    }

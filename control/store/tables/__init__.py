@@ -3,13 +3,23 @@
 from control.store.tables.access import ApiTokenRow, LoginFailureRow, LoginKeyRow, UserRow, WebSessionRow
 from control.store.tables.audit import AuditEventRow, AuditHeadRow
 from control.store.tables.base import ImmutableRowError, Row, UtcDateTime
-from control.store.tables.inventory import GatewayRow, LinkRow, NodeRow, SettingRow, SiteRow, TenantRow
+from control.store.tables.inventory import (
+    ChipProfileRow,
+    GatewayRow,
+    LinkRow,
+    ModelProfileRow,
+    NodeRow,
+    SettingRow,
+    SiteRow,
+    TenantRow,
+)
 from control.store.tables.policy import GatewayReportRow, LinkReportRow, PolicyActivationRow, PolicyRevisionRow
 
 __all__ = [
     "ApiTokenRow",
     "AuditEventRow",
     "AuditHeadRow",
+    "ChipProfileRow",
     "GatewayReportRow",
     "GatewayRow",
     "ImmutableRowError",
@@ -17,6 +27,7 @@ __all__ = [
     "LinkRow",
     "LoginFailureRow",
     "LoginKeyRow",
+    "ModelProfileRow",
     "NodeRow",
     "PolicyActivationRow",
     "PolicyRevisionRow",

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, UniqueConstraint
 from sqlmodel import Field
 
 from control.store.tables.base import Row, moment
@@ -15,6 +15,33 @@ class SiteRow(Row, table=True):
     __tablename__ = "site"
     name: str = Field(primary_key=True)
     label: str = ""
+    networks: list[str] = Field(default_factory=list, sa_type=JSON)
+
+
+class ChipProfileRow(Row, table=True):
+    """The figures of one kind of chip."""
+
+    __tablename__ = "chip_profile"
+    name: str = Field(primary_key=True)
+    peak_flops: float
+    memory_bytes: int = Field(sa_type=BigInteger)
+    memory_bytes_per_s: float
+    interconnect_bytes_per_s: float
+    price_per_hour: float
+
+
+class ModelProfileRow(Row, table=True):
+    """The figures of one model."""
+
+    __tablename__ = "model_profile"
+    name: str = Field(primary_key=True)
+    kv_bytes_per_token: int
+    block_tokens: int
+    layers: int | None = None
+    attention: str | None = None
+    quantisation: str = ""
+    context_tokens: int | None = None
+    labels: dict[str, str] = Field(default_factory=dict, sa_type=JSON)
 
 
 class NodeRow(Row, table=True):
@@ -29,6 +56,8 @@ class NodeRow(Row, table=True):
     model: str
     slots: int
     state: str
+    chip: str = ""
+    labels: dict[str, str] = Field(default_factory=dict, sa_type=JSON)
 
 
 class LinkRow(Row, table=True):
