@@ -8,8 +8,9 @@ ControlError
 │   └── CsrfError              … because the form's token is missing or old
 ├── NotFoundError
 ├── ConflictError              it contradicts what is stored
-├── StaleRevisionError         it was made against a revision that is no longer active
-├── PreconditionRequiredError  it does not say which revision it was made against
+│   └── InUseError             … because others need what it takes away
+├── StaleRevisionError         it was made against something that has changed meanwhile
+├── PreconditionRequiredError  it does not say what it was made against
 ├── TooManyAttemptsError       wait before the next sign-in
 └── DatabaseUnavailableError   nothing can be read or stored at the moment
 """
@@ -60,12 +61,20 @@ class ConflictError(ControlError):
     """The request contradicts what is stored."""
 
 
+class InUseError(ConflictError):
+    """Others need it."""
+
+    def __init__(self, detail: str, problems: Sequence[FieldProblem]) -> None:
+        super().__init__(detail)
+        self.problems = tuple(problems)
+
+
 class StaleRevisionError(ControlError):
-    """The policy has changed since you read it."""
+    """It has changed since you read it."""
 
 
 class PreconditionRequiredError(ControlError):
-    """Say which revision the change was made against: base_revision, or If-Match."""
+    """Say what the change was made against: If-Match, or base_revision where there is one."""
 
 
 class TooManyAttemptsError(ControlError):
@@ -99,8 +108,9 @@ FACES: dict[type[ControlError], Face] = {
     CsrfError: Face(403, "csrf-failed", "The form has expired"),
     NotFoundError: Face(404, "not-found", "Not found"),
     ConflictError: Face(409, "conflict", "ConflictError"),
-    StaleRevisionError: Face(412, "stale-revision", "The policy has changed meanwhile"),
-    PreconditionRequiredError: Face(428, "precondition-required", "The base revision is missing"),
+    InUseError: Face(409, "in-use", "It is in use"),
+    StaleRevisionError: Face(412, "stale-revision", "It has changed meanwhile"),
+    PreconditionRequiredError: Face(428, "precondition-required", "Say what it was made against"),
     TooManyAttemptsError: Face(429, "too-many-attempts", "Too many attempts"),
     DatabaseUnavailableError: Face(503, "database-unavailable", "The database is not available"),
     ControlError: Face(500, "internal", "Something went wrong"),

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from control.domain.policy import FieldProblem
 from control.errors import (
     ControlError,
+    InUseError,
     DatabaseUnavailableError,
     InvalidError,
     TooManyAttemptsError,
@@ -78,7 +79,7 @@ def problem_of(error: ControlError) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, TooManyAttemptsError | DatabaseUnavailableError):
         headers["Retry-After"] = str(error.retry_after_s)
-    problems = error.problems if isinstance(error, InvalidError) else ()
+    problems = error.problems if isinstance(error, InvalidError | InUseError) else ()
     return problem(face.status, face.slug, face.title, error.detail, problems=problems, headers=headers)
 
 
