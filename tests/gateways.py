@@ -28,10 +28,10 @@ from control.domain.topology import FleetSnapshot, Link, Node, Role, Site
 from control.telemetry.records import RequestRecord
 from engine_agents.gateway.app import GatewayApp
 from engine_agents.gateway.gateway import Gateway
+from engine_agents.gateway.http_server import serving
 from engine_agents.gateway.node_client import Deadlines
-from engine_agents.gateway.server import running_gateway
+from engine_agents.gateway.server import listen, running_gateway
 from engine_agents.nodes.emulated.config import EmulatedNode
-from engine_agents.nodes.serve import serving
 from engine_agents.wan.link import ShapedLink
 from engine_agents.wan.relay import Relay
 from engine_agents.wan.shaping import LinkShape
@@ -243,6 +243,15 @@ def rig_nodes(**fields: Any) -> list[EmulatedNode]:
 
 
 @asynccontextmanager
+async def serving_gateway(gateway: Gateway) -> AsyncIterator[str]:
+    """The gateway's HTTP face on a free port; gives its URL."""
+    listener = listen("127.0.0.1", 0)
+    host, port = listener.getsockname()
+    async with serving(GatewayApp(gateway, SECRET), listener):
+        yield f"http://{host}:{port}"
+
+
+@asynccontextmanager
 async def gateway_rig(
     tmp_path: Path, nodes: list[EmulatedNode] | None = None, shape: LinkShape | None = None, **node_fields: Any
 ) -> AsyncIterator[Rig]:
@@ -263,9 +272,9 @@ async def gateway_rig(
                 stream=KeptStream(),
                 deadlines=Deadlines(connect_s=2.0, reply_s=30.0, gap_s=10.0),
             ) as gateway,
-            serving(GatewayApp(gateway, SECRET), host="127.0.0.1", port=0) as port,
+            serving_gateway(gateway) as url,
         ):
-            rig = Rig(f"http://127.0.0.1:{port}", gateway, fleet, link, relay, address, http)
+            rig = Rig(url, gateway, fleet, link, relay, address, http)
             keep = gateway.publisher.add
 
             def add(record: RequestRecord) -> None:

@@ -10,7 +10,7 @@ import uvloop
 from control.settings import Settings
 from engine_agents.gateway.app import GatewayApp
 from engine_agents.gateway.config import ConfigError
-from engine_agents.gateway.server import listen, make_server, running_gateway
+from engine_agents.gateway.server import listen, running_gateway, serve_until_stopped
 from engine_agents.gateway.telemetry import RedisStream
 
 
@@ -37,7 +37,7 @@ async def _serve(arguments: argparse.Namespace, settings: Settings, listener: so
     async with running_gateway(
         arguments.name, arguments.site, data_dir=settings.data_dir, site_secret=secret, stream=stream
     ) as gateway:
-        await make_server(GatewayApp(gateway, secret)).serve([listener])
+        await serve_until_stopped(GatewayApp(gateway, secret), listener)
 
 
 def _arguments() -> argparse.Namespace:

@@ -37,6 +37,40 @@ def open_stream(
     return CheckedStream(stream, x.client, node, model, x.state.whole_token_ids(model))
 
 
+async def decode(
+    x: Exchange,
+    turn: Turn,
+    node: Node,
+    prompt: Prompt,
+    max_tokens: int,
+    *,
+    kv_params: Mapping[str, Any] | None = None,
+    max_computed_tokens: int | None = None,
+    on_first: Callable[[], None] | None = None,
+) -> WorkDone:
+    """Generate up to `max_tokens` on a node, committed in this turn; `on_first` is called at the first chunk.
+
+    The connection is closed as soon as the answer is complete, which stops the engine where a stop string ended it.
+
+    Raises:
+        NodeError: the node failed; what was committed stays, and another node can go on from it.
+    """
+    work = WorkDone()
+    stream = open_stream(x, node, prompt, max_tokens, kv_params=kv_params, max_computed_tokens=max_computed_tokens)
+    async with x.state.work_on(node), stream as chunks:
+        async for chunk in chunks:
+            if on_first is not None:
+                on_first()
+                on_first = None
+            work = chunk.pdd or work
+            is_engine_done = x.accept(turn, node.name, chunk)
+            if x.commit.is_done and not is_engine_done and not _is_last(chunk):
+                break
+            if x.answer.is_clogged:
+                await x.answer.drained()
+    return work
+
+
 async def decode_to_end(
     x: Exchange,
     turn: Turn,
@@ -47,28 +81,23 @@ async def decode_to_end(
     max_computed_tokens: int | None = None,
     on_first: Callable[[], None] | None = None,
 ) -> WorkDone:
-    """Generate the rest of the answer on a node; `on_first` is called at its first chunk.
-
-    The connection is closed as soon as the answer is complete, which stops the engine where a stop string ended it.
+    """Generate the rest of the answer on a node.
 
     Raises:
-        NodeError: the node failed; what was committed stays, and another node can go on from it.
+        NodeError: as `decode`; also where the node ends the answer too early.
     """
-    work = WorkDone()
-    limit = x.commit.remaining_tokens
-    stream = open_stream(x, node, prompt, limit, kv_params=kv_params, max_computed_tokens=max_computed_tokens)
-    async with x.state.work_on(node):
-        async with stream as chunks:
-            async for chunk in chunks:
-                if on_first is not None:
-                    on_first()
-                    on_first = None
-                work = chunk.pdd or work
-                is_engine_done = await x.accept(turn, node.name, chunk)
-                if x.commit.is_done and not is_engine_done and not _is_last(chunk):
-                    break
-        if not x.commit.is_done:
-            raise NodeRefusedError(node.name, "ended the answer before its limit")
+    work = await decode(
+        x,
+        turn,
+        node,
+        prompt,
+        x.commit.remaining_tokens,
+        kv_params=kv_params,
+        max_computed_tokens=max_computed_tokens,
+        on_first=on_first,
+    )
+    if not x.commit.is_done:
+        raise NodeRefusedError(node.name, "ended the answer before its limit")
     return work
 
 

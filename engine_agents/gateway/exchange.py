@@ -32,7 +32,14 @@ log = logging.getLogger(__name__)
 class Answer(Protocol):
     """Where the answer goes: a stream of events or one body."""
 
-    async def put(self, flush: Flush, logprobs: Document | None = None) -> bool:
+    @property
+    def is_clogged(self) -> bool:
+        """Whether the client reads more slowly than the answer comes."""
+
+    async def drained(self) -> None:
+        """Return once the client has caught up."""
+
+    def put(self, flush: Flush, logprobs: Document | None = None) -> bool:
         """Take the next part of the answer; False if its client has not been sent anything of it yet."""
 
 
@@ -119,7 +126,7 @@ class Exchange:
         """The prompt and the answer so far: what any decoder can go on from."""
         return self.prompt.extended(self.commit.token_ids)
 
-    async def accept(self, turn: Turn, node: str, chunk: Chunk) -> bool:
+    def accept(self, turn: Turn, node: str, chunk: Chunk) -> bool:
         """Commit an engine's chunk and send on what may be sent; True once the engine has finished.
 
         Raises:
@@ -141,7 +148,7 @@ class Exchange:
             likely = self.logprobs.take(len(flush.token_ids)) if flush.token_ids else None
         if flush is not None and (flush.token_ids or flush.text or flush.finish):
             self.unsent_tokens += len(flush.token_ids)
-            if await self.answer.put(flush, likely):
+            if self.answer.put(flush, likely):
                 self.timeline.sent(self.unsent_tokens)
                 self.unsent_tokens = 0
         return choice.finish_reason is not None

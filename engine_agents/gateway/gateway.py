@@ -71,17 +71,17 @@ class Gateway:
             if request.max_tokens is None:
                 self.state.outputs.add(headers.caller.tenant, x.commit.output_tokens)
             explanation = _explain(x) if headers.wants_explanation else None
-            await response.finish(_usage(x), explanation)
+            response.finish(_usage(x), explanation)
         except RefusalError as refusal:
             outcome, status = _outcome_of(refusal), refusal.status
-            await response.fail(refusal)
+            response.fail(refusal)
         except asyncio.CancelledError:
             if outcome is not Outcome.COMPLETED:
                 outcome, status = Outcome.CLIENT_CLOSED, 499
             raise
         except Exception:
             log.exception("request %s failed", headers.request_id)
-            await response.fail(RefusalError(500, "The gateway failed.", kind="server_error", code="internal_error"))
+            response.fail(RefusalError(500, "The gateway failed.", kind="server_error", code="internal_error"))
         finally:
             self.state.requests_in_flight -= 1
             if x is None:

@@ -1,21 +1,20 @@
 """RELAY: relay decode at once, KV to MD meanwhile, then the handoff by token ids, in one shot or by catching up.
 
-One loop per request takes events from three tasks (the relay's stream, the transfer, a catch-up batch), so that
-every decision sees them in one order. Leaving it early by cancellation, as when the client goes, drops the
-transfer; an answer that merely ends early on the relay lets it finish.
+The relay's stream commits its tokens itself; one loop per request takes what else happens in three tasks (that
+stream, the transfer, a catch-up batch) as events, so that every decision sees them in one order. Leaving it early by
+cancellation, as when the client goes, drops the transfer; an answer that merely ends early on the relay lets it finish.
 """
 
 import asyncio
 import logging
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from control.domain.commit import Side, Turn
 from control.domain.handoff import HandoffKnobs, HandoffMode, HandoffStep, choose_handoff_mode, next_handoff_step
 from control.domain.topology import Node, Role
-from engine_agents.gateway.decoding import decode_to_end, open_stream
+from engine_agents.gateway.decoding import decode, decode_to_end
 from engine_agents.gateway.exchange import Exchange, note_failure
-from engine_agents.gateway.node_client import Chunk, NodeError, Reply, TransferRefusedError
+from engine_agents.gateway.node_client import NodeError, Reply, TransferRefusedError
 from engine_agents.gateway.planning import Plan, another_node, with_nodes
 from engine_agents.gateway.prompt import Prompt
 from engine_agents.gateway.recompute import forget_evicted, recompute_limit
@@ -40,17 +39,9 @@ class Prefilled:
     """The prompt's KV is on P."""
 
 
-class FromRelay(NamedTuple):
-    """A chunk of the relay's stream."""
-
-    turn: Turn
-    node: str
-    chunk: Chunk
-
-
 @dataclass(frozen=True, slots=True)
 class RelayEnded:
-    """The relay's stream has ended by itself."""
+    """The relay's stream has ended by itself, or the answer is complete."""
 
     turn: Turn
 
@@ -76,6 +67,13 @@ class MainLost:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """A task failed as none should."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class CaughtUp:
     """MD has computed the KV of the first `tokens` eager tokens, and would go on with the reply's token."""
 
@@ -83,7 +81,7 @@ class CaughtUp:
     reply: Reply
 
 
-Event = Prefilled | FromRelay | RelayEnded | RelayLost | Arrived | MainLost | CaughtUp
+Event = Prefilled | RelayEnded | RelayLost | Arrived | MainLost | CaughtUp | TaskFailed
 
 
 async def run_relay(x: Exchange, plan: Plan) -> None:
@@ -145,21 +143,17 @@ class _Relay:
         assert self.plan.relay is not None, "a RELAY plan has a relay"  # noqa: S101
         self._start_relay(self.plan.relay)
         while not self.x.commit.is_done:
-            if await self._handle(await self.events.get()):
+            if self._handle(await self.events.get()):
                 self._end_relay_stage()
                 return self.x.commit.open(Side.MAIN)
         self._end_relay_stage()
         return None
 
-    async def _handle(self, event: Event) -> bool:
+    def _handle(self, event: Event) -> bool:
         """Act on one event; True if the cut is to be made now."""
         match event:
             case Prefilled():
                 self._start_transfer()
-            case FromRelay(turn, node, chunk):
-                if self.decode_start_s is None:
-                    self.decode_start_s = self.x.timeline.elapsed_s
-                await self.x.accept(turn, node, chunk)
             case RelayEnded(turn) if turn.number == self.relay_turn.number:
                 self.relay_runs = False
                 return self._after_relay_stopped()
@@ -176,6 +170,8 @@ class _Relay:
                 return self._hand_over()
             case MainLost(error):
                 self._replace_main(error)
+            case TaskFailed(error):
+                raise error
             case RelayEnded() | RelayLost():
                 pass
         return False
@@ -201,17 +197,22 @@ class _Relay:
                 put(Prefilled())
                 params = consumer_params(held.lease, None, "", "relay", x.headers.caller.service_class)
                 start_s = x.timeline.elapsed_s
-                stream = open_stream(x, node, prompt, min(cap, x.commit.remaining_tokens), kv_params=params)
-                async with x.state.work_on(node), stream as chunks:
-                    async for chunk in chunks:
-                        if not held.is_used:
-                            held.used()
-                            x.timeline.add(Stage.KV_RDMA, start_s)
-                            x.state.index.add_resident(node.name, self.plan.hashes)
-                        put(FromRelay(turn, node.name, chunk))
+
+                def on_first() -> None:
+                    held.used()
+                    x.timeline.add(Stage.KV_RDMA, start_s)
+                    x.state.index.add_resident(node.name, self.plan.hashes)
+                    if self.decode_start_s is None:
+                        self.decode_start_s = x.timeline.elapsed_s
+
+                await decode(
+                    x, turn, node, prompt, min(cap, x.commit.remaining_tokens), kv_params=params, on_first=on_first
+                )
             put(RelayEnded(turn))
         except NodeError as error:
             put(RelayLost(turn, error))
+        except Exception as error:  # noqa: BLE001 - the loop raises it, or it would wait for ever
+            put(TaskFailed(error))
 
     def _after_relay_stopped(self) -> bool:
         """The relay made all it may: the stream waits for MD, and fails if MD cannot be had."""

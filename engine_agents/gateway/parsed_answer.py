@@ -11,7 +11,14 @@ from engine_agents.gateway.logprobs import Document
 class PartsTaker(Protocol):
     """A response that can tell the parts of an answer apart."""
 
-    async def put_parts(
+    @property
+    def is_clogged(self) -> bool:
+        """Whether the client reads more slowly than the answer comes."""
+
+    async def drained(self) -> None:
+        """Return once the client has caught up."""
+
+    def put_parts(
         self, parts: Sequence[Part], token_ids: tuple[int, ...], finish: str | None, logprobs: Document | None
     ) -> bool:
         """Take the next parts; False if the client has not been sent anything of them yet."""
@@ -24,8 +31,17 @@ class ParsedAnswer:
         self._response = response
         self._parser = parser
 
-    async def put(self, flush: Flush, logprobs: Document | None = None) -> bool:
+    @property
+    def is_clogged(self) -> bool:
+        """Whether the client reads more slowly than the answer comes."""
+        return self._response.is_clogged
+
+    async def drained(self) -> None:
+        """Return once the client has caught up."""
+        await self._response.drained()
+
+    def put(self, flush: Flush, logprobs: Document | None = None) -> bool:
         """Pass on what the text so far completes."""
         parts = self._parser.feed(flush.text, is_final=flush.finish is not None)
         finish = "tool_calls" if flush.finish == "stop" and self._parser.calls else flush.finish
-        return await self._response.put_parts(parts, flush.token_ids, finish, logprobs)
+        return self._response.put_parts(parts, flush.token_ids, finish, logprobs)

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -10,11 +10,14 @@ import msgspec
 from control.domain.answer_parser import Content, Part, Reasoning, ToolCall
 from control.domain.commit import Flush
 from engine_agents.gateway.errors import RefusalError
+from engine_agents.gateway.http_server import Header, Reply
 from engine_agents.gateway.logprobs import Document, joined
 from engine_agents.gateway.sse import DONE_EVENT, ChunkWriter, event, json_bytes
 
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Header = tuple[bytes, bytes]
+_EVENT_STREAM: tuple[Header, ...] = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+)
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -27,51 +30,45 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Response(Protocol):
-    """An answer on its way to a client."""
+    """An answer on its way to a client. Nothing here waits; `is_clogged` tells whether the client keeps up."""
 
     @property
-    def is_started(self) -> bool:
-        """Whether the status line has gone out, so that an error cannot be a status any more."""
+    def is_clogged(self) -> bool:
+        """Whether the client reads more slowly than the answer comes."""
 
-    async def put(self, flush: Flush, logprobs: Document | None = None) -> bool:
+    async def drained(self) -> None:
+        """Return once the client has caught up."""
+
+    def put(self, flush: Flush, logprobs: Document | None = None) -> bool:
         """Take the next part of the answer; False if the client has not been sent anything of it yet."""
 
-    async def put_parts(
+    def put_parts(
         self, parts: Sequence[Part], token_ids: tuple[int, ...], finish: str | None, logprobs: Document | None
     ) -> bool:
         """Take the next part of a chat answer whose kinds of text are told apart."""
 
-    async def finish(self, usage: Usage, explanation: dict[str, Any] | None) -> None:
+    def finish(self, usage: Usage, explanation: dict[str, Any] | None) -> None:
         """End the answer."""
 
-    async def fail(self, refusal: RefusalError) -> None:
+    def fail(self, refusal: RefusalError) -> None:
         """End it with an error."""
 
 
-async def send_json(send: Send, status: int, body: bytes, headers: tuple[Header, ...] = ()) -> None:
+def send_json(reply: Reply, status: int, body: bytes, headers: tuple[Header, ...] = ()) -> None:
     """Send a whole JSON response."""
-    await send_body(send, status, body, b"application/json", headers)
+    send_body(reply, status, body, b"application/json", headers)
 
 
-async def send_body(
-    send: Send, status: int, body: bytes, content_type: bytes, headers: tuple[Header, ...] = ()
-) -> None:
+def send_body(reply: Reply, status: int, body: bytes, content_type: bytes, headers: tuple[Header, ...] = ()) -> None:
     """Send a whole response."""
-    length = (b"content-length", str(len(body)).encode())
-    start = {
-        "type": "http.response.start",
-        "status": status,
-        "headers": [(b"content-type", content_type), length, *headers],
-    }
-    await send(start)
-    await send({"type": "http.response.body", "body": body})
+    reply.send(status, ((b"content-type", content_type), *headers), body)
 
 
-async def send_refusal(send: Send, refusal: RefusalError, headers: tuple[Header, ...] = ()) -> None:
+def send_refusal(reply: Reply, refusal: RefusalError, headers: tuple[Header, ...] = ()) -> None:
     """Send an error in OpenAI's shape."""
     if refusal.retry_after_s is not None:
         headers = (*headers, (b"retry-after", str(refusal.retry_after_s).encode()))
-    await send_json(send, refusal.status, refusal.body(), headers)
+    send_json(reply, refusal.status, refusal.body(), headers)
 
 
 def call_document(call: ToolCall) -> dict[str, Any]:
@@ -98,7 +95,7 @@ class StreamResponse:
 
     def __init__(
         self,
-        send: Send,
+        reply: Reply,
         response_id: str,
         model: str,
         headers: tuple[Header, ...],
@@ -107,22 +104,30 @@ class StreamResponse:
         with_ids: bool,
         with_usage: bool,
     ) -> None:
-        self._send = send
+        self._reply = reply
         self._headers = headers
         self._writer = ChunkWriter(response_id, int(time.time()), model, is_chat=is_chat)
         self._with_ids = with_ids
         self._with_usage = with_usage
-        self.is_started = False
 
-    async def put(self, flush: Flush, logprobs: Document | None = None) -> bool:
+    @property
+    def is_clogged(self) -> bool:
+        """Whether the client reads more slowly than the answer comes."""
+        return self._reply.is_clogged
+
+    async def drained(self) -> None:
+        """Return once the client has caught up."""
+        await self._reply.drained()
+
+    def put(self, flush: Flush, logprobs: Document | None = None) -> bool:
         """Send a chunk; one that would say nothing is left out, as while a stop string may be beginning."""
         if not flush.text and not flush.finish and not self._with_ids and logprobs is None:
             return False
         ids = flush.token_ids if self._with_ids else None
-        await self._send_chunks(self._writer.chunk(flush.text, flush.finish, ids, logprobs))
+        self._send_chunks(self._writer.chunk(flush.text, flush.finish, ids, logprobs))
         return True
 
-    async def put_parts(
+    def put_parts(
         self, parts: Sequence[Part], token_ids: tuple[int, ...], finish: str | None, logprobs: Document | None
     ) -> bool:
         """Send a chunk for each delta; ids and log-probabilities stand on the first, the finish on one of its own."""
@@ -136,36 +141,38 @@ class StreamResponse:
         for number, delta in enumerate(deltas, start=1):
             chunks += self._writer.delta(delta, finish if number == len(deltas) else None, ids, logprobs)
             ids, logprobs = None, None
-        await self._send_chunks(chunks)
+        self._send_chunks(chunks)
         return True
 
-    async def _send_chunks(self, chunks: bytes) -> None:
-        if not self.is_started:
-            await self._start()
+    def _send_chunks(self, chunks: bytes) -> None:
+        if not self._reply.is_started:
+            self._start()
             chunks = self._writer.opening() + chunks
-        await self._send({"type": "http.response.body", "body": chunks, "more_body": True})
+        self._reply.write(chunks)
 
-    async def finish(self, usage: Usage, explanation: dict[str, Any] | None) -> None:
+    def finish(self, usage: Usage, explanation: dict[str, Any] | None) -> None:
         """Send usage, where it was asked for, and the end mark. An explanation travels on a usage chunk."""
-        if not self.is_started:
-            await self._start()
+        if not self._reply.is_started:
+            self._start()
         last = b""
         if self._with_usage or explanation is not None:
             explained = None if explanation is None else msgspec.json.encode(explanation)
             last = self._writer.usage(msgspec.json.encode(usage), explained)
-        await self._send({"type": "http.response.body", "body": last + DONE_EVENT})
+        self._end(last)
 
-    async def fail(self, refusal: RefusalError) -> None:
+    def fail(self, refusal: RefusalError) -> None:
         """A status while there is one to choose, an error event after that."""
-        if not self.is_started:
-            await send_refusal(self._send, refusal, self._headers)
-            return
-        await self._send({"type": "http.response.body", "body": event(refusal.body()) + DONE_EVENT})
+        if self._reply.is_started:
+            self._end(event(refusal.body()))
+        else:
+            send_refusal(self._reply, refusal, self._headers)
 
-    async def _start(self) -> None:
-        self.is_started = True
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-        await self._send({"type": "http.response.start", "status": 200, "headers": [*headers, *self._headers]})
+    def _start(self) -> None:
+        self._reply.start(200, (*_EVENT_STREAM, *self._headers))
+
+    def _end(self, last: bytes) -> None:
+        self._reply.write(last + DONE_EVENT)
+        self._reply.end()
 
 
 class WholeResponse:
@@ -173,7 +180,7 @@ class WholeResponse:
 
     def __init__(
         self,
-        send: Send,
+        reply: Reply,
         response_id: str,
         model: str,
         headers: tuple[Header, ...],
@@ -181,7 +188,7 @@ class WholeResponse:
         is_chat: bool,
         with_ids: bool,
     ) -> None:
-        self._send = send
+        self._reply = reply
         self._id = response_id
         self._model = model
         self._headers = headers
@@ -193,15 +200,23 @@ class WholeResponse:
         self._logprobs: list[Document] = []
         self._ids: list[int] = []
         self._finish_reason: str | None = None
-        self.is_started = False
 
-    async def put(self, flush: Flush, logprobs: Document | None = None) -> bool:
+    @property
+    def is_clogged(self) -> bool:
+        """Whether the client reads more slowly than the answer comes."""
+        return self._reply.is_clogged
+
+    async def drained(self) -> None:
+        """Return once the client has caught up."""
+        await self._reply.drained()
+
+    def put(self, flush: Flush, logprobs: Document | None = None) -> bool:
         """Keep a part; the client of one body has its tokens, as times go, when the gateway has them."""
         self._texts.append(flush.text)
         self._keep(flush.token_ids, flush.finish, logprobs)
         return True
 
-    async def put_parts(
+    def put_parts(
         self, parts: Sequence[Part], token_ids: tuple[int, ...], finish: str | None, logprobs: Document | None
     ) -> bool:
         """Keep parts by their kind."""
@@ -231,7 +246,7 @@ class WholeResponse:
             message["tool_calls"] = self._calls
         return message
 
-    async def finish(self, usage: Usage, explanation: dict[str, Any] | None) -> None:
+    def finish(self, usage: Usage, explanation: dict[str, Any] | None) -> None:
         """Send it all."""
         content = {"message": self._message()} if self._is_chat else {"text": "".join(self._texts)}
         likely = joined(self._logprobs)
@@ -248,9 +263,8 @@ class WholeResponse:
         }
         if explanation is not None:
             body["pdd"] = explanation
-        self.is_started = True
-        await send_json(self._send, 200, json_bytes(body), self._headers)
+        send_json(self._reply, 200, json_bytes(body), self._headers)
 
-    async def fail(self, refusal: RefusalError) -> None:
+    def fail(self, refusal: RefusalError) -> None:
         """Send the error alone."""
-        await send_refusal(self._send, refusal, self._headers)
+        send_refusal(self._reply, refusal, self._headers)

@@ -1,14 +1,11 @@
-"""Wires a gateway's parts and serves it with uvicorn."""
+"""Wires a gateway's parts and serves it until the process is told to stop."""
 
 import asyncio
-import contextlib
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-
-import uvicorn
 
 from control.domain.policy import ServiceClass
 from control.domain.policy_fields import DEFAULT_CLASS
@@ -16,6 +13,7 @@ from control.stopping import cancel_until_done
 from engine_agents.gateway.app import GatewayApp
 from engine_agents.gateway.config import ConfigStore
 from engine_agents.gateway.gateway import Gateway
+from engine_agents.gateway.http_server import serving
 from engine_agents.gateway.metrics import GatewayMetrics
 from engine_agents.gateway.node_client import Deadlines, NodeClient
 from engine_agents.gateway.spool import Spool
@@ -23,49 +21,23 @@ from engine_agents.gateway.state import GatewayState
 from engine_agents.gateway.telemetry import Publisher, Stream
 from engine_agents.gateway.watch import NodeWatch
 
-GRACEFUL_SHUTDOWN_S = 3
 BACKLOG = 2048
 LAST_BATCH_S = 2.0
 
 
-class GatewayServer(uvicorn.Server):
-    """A uvicorn server that says where it listens once it does, and leaves the process to end in its own order."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Stop on SIGTERM and SIGINT without raising them again, so that what runs beside the server is closed too."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then print the address for whoever started the process."""
-        await super().startup(sockets)
-        if sockets and self.started:
-            host, port = sockets[0].getsockname()[:2]
+async def serve_until_stopped(app: GatewayApp, listener: socket.socket) -> None:
+    """Serve; prints the address for whoever started the process, and ends on SIGTERM and SIGINT."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    host, port = listener.getsockname()[:2]
+    try:
+        async with serving(app, listener):
             print(f"ready http://{host}:{port}", flush=True)  # noqa: T201 - the starter waits for this line
-
-
-def make_server(app: GatewayApp) -> GatewayServer:
-    """A server for the application, without access log: it would hold every request's path and cost more than it."""
-    config = uvicorn.Config(
-        app,
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
-    )
-    return GatewayServer(config)
+            await stop.wait()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
 
 
 def listen(host: str, port: int) -> socket.socket:

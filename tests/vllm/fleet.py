@@ -14,12 +14,10 @@ import httpx
 
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT, apply_changes
 from control.domain.topology import FleetSnapshot, Link, Node, Role, Site
-from engine_agents.gateway.app import GatewayApp
 from engine_agents.gateway.gateway import Gateway
 from engine_agents.gateway.server import running_gateway
-from engine_agents.nodes.serve import serving
 from tests.fleet import SECRET
-from tests.gateways import Answered, KeptStream
+from tests.gateways import Answered, KeptStream, serving_gateway
 from tests.vllm.instances import BLOCK_TOKENS, KV_BYTES_PER_TOKEN, MODEL_NAME, Instance, complete, running_instances
 from tests.vllm.slow_wan import SlowWan, slow_wan
 
@@ -215,5 +213,5 @@ async def vllm_fleet(folder: Path) -> AsyncIterator[VllmFleet]:
         gateway = await stack.enter_async_context(
             running_gateway("ams-gw-01", "ams", data_dir=folder, site_secret=SECRET, stream=KeptStream())
         )
-        port = await stack.enter_async_context(serving(GatewayApp(gateway, SECRET), host="127.0.0.1", port=0))
-        yield VllmFleet(f"http://127.0.0.1:{port}", gateway, instances, wan, http)
+        url = await stack.enter_async_context(serving_gateway(gateway))
+        yield VllmFleet(url, gateway, instances, wan, http)

@@ -15,13 +15,25 @@ USAGE = Usage(1, 2, 3, None)
 
 
 class Sent:
-    """Keeps what a response sends."""
+    """A reply that keeps what is sent."""
+
+    is_clogged = False
 
     def __init__(self):
         self.body = b""
+        self.is_started = False
 
-    async def __call__(self, message):
-        self.body += message.get("body", b"")
+    def start(self, status, headers):
+        self.is_started = True
+
+    def write(self, data):
+        self.body += data
+
+    def end(self):
+        """Nothing is kept of it."""
+
+    def send(self, status, headers, body):
+        self.body += body
 
     @property
     def chunks(self):
@@ -29,21 +41,21 @@ class Sent:
         return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
 
-async def answered(response, finish="stop"):
+def answered(response, finish="stop"):
     answer = ParsedAnswer(response, AnswerParser(AnswerFormat("hermes", "think"), wants_tools=True))
     sent = [
-        await answer.put(Flush((number,), text, finish if number == len(TEXTS) - 1 else None), {"content": [number]})
+        answer.put(Flush((number,), text, finish if number == len(TEXTS) - 1 else None), {"content": [number]})
         for number, text in enumerate(TEXTS)
     ]
-    await response.finish(USAGE, None)
+    response.finish(USAGE, None)
     return sent
 
 
 @pytest.mark.parametrize("with_ids", [True, False])
-async def test_a_stream_has_a_delta_for_each_part_and_every_id_and_log_probability_once(with_ids):
+def test_a_stream_has_a_delta_for_each_part_and_every_id_and_log_probability_once(with_ids):
     sent = Sent()
     response = StreamResponse(sent, "id", "m", (), is_chat=True, with_ids=with_ids, with_usage=False)
-    assert all(await answered(response))
+    assert all(answered(response))
     choices = [chunk["choices"][0] for chunk in sent.chunks]
     assert [choice["delta"] for choice in choices[:3]] == [
         {"role": "assistant", "content": ""},
@@ -60,9 +72,9 @@ async def test_a_stream_has_a_delta_for_each_part_and_every_id_and_log_probabili
     assert [choice["finish_reason"] for choice in choices][-2:] == [None, "tool_calls"]
 
 
-async def test_a_body_has_the_same_parts_in_one_message():
+def test_a_body_has_the_same_parts_in_one_message():
     sent = Sent()
-    await answered(WholeResponse(sent, "id", "m", (), is_chat=True, with_ids=True))
+    answered(WholeResponse(sent, "id", "m", (), is_chat=True, with_ids=True))
     (choice,) = json.loads(sent.body)["choices"]
     message = choice["message"]
     assert (message["content"], message["reasoning_content"]) == ("Well.", "hm")
@@ -71,13 +83,13 @@ async def test_a_body_has_the_same_parts_in_one_message():
     assert choice["logprobs"] == {"content": list(range(len(TEXTS)))}
 
 
-async def test_an_answer_at_its_limit_says_so_even_with_a_call_in_it():
+def test_an_answer_at_its_limit_says_so_even_with_a_call_in_it():
     sent = Sent()
-    await answered(WholeResponse(sent, "id", "m", (), is_chat=True, with_ids=False), finish="length")
+    answered(WholeResponse(sent, "id", "m", (), is_chat=True, with_ids=False), finish="length")
     assert json.loads(sent.body)["choices"][0]["finish_reason"] == "length"
 
 
-async def test_lone_surrogates_in_arguments_do_not_break_the_body():
+def test_lone_surrogates_in_arguments_do_not_break_the_body():
     for response_of in (
         lambda sent: StreamResponse(sent, "id", "m", (), is_chat=True, with_ids=False, with_usage=False),
         lambda sent: WholeResponse(sent, "id", "m", (), is_chat=True, with_ids=False),
@@ -86,14 +98,14 @@ async def test_lone_surrogates_in_arguments_do_not_break_the_body():
         response = response_of(sent)
         answer = ParsedAnswer(response, AnswerParser(AnswerFormat("hermes"), wants_tools=True))
         text = '<tool_call>{"name": "f", "arguments": {"a": "\\ud83d"}}</tool_call>'
-        await answer.put(Flush((1,), text, "stop"))
-        await response.finish(USAGE, None)
+        answer.put(Flush((1,), text, "stop"))
+        response.finish(USAGE, None)
         assert rb"\ud83d" in sent.body
 
 
-async def test_nothing_is_sent_while_a_tag_may_be_beginning():
+def test_nothing_is_sent_while_a_tag_may_be_beginning():
     sent = Sent()
     response = StreamResponse(sent, "id", "m", (), is_chat=True, with_ids=False, with_usage=False)
     answer = ParsedAnswer(response, AnswerParser(AnswerFormat("hermes"), wants_tools=True))
-    assert await answer.put(Flush((1,), "<tool_", None)) is False
-    assert (sent.body, response.is_started) == (b"", False)
+    assert answer.put(Flush((1,), "<tool_", None)) is False
+    assert (sent.body, sent.is_started) == (b"", False)

@@ -1,0 +1,394 @@
+"""HTTP/1.1 for the gateway's clients: whole requests in, whole or chunked replies out, a task for each.
+
+A client that leaves cancels its task. Writing never waits; who writes a lot asks whether the client keeps up.
+"""
+
+import asyncio
+import logging
+import math
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+import httptools
+
+log = logging.getLogger(__name__)
+
+Header = tuple[bytes, bytes]
+
+MAX_HEAD_BYTES = 64 << 10
+MAX_BODY_BYTES = 16 << 20
+_NOT_HTTP, _HEAD_TOO_LARGE, _FAILED = 400, 431, 500
+_STATUS_LINES = {status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client may ask of a connection; times in seconds."""
+
+    max_body_bytes: int = MAX_BODY_BYTES
+    head_s: float = 10.0
+    """From a request's first byte to the end of its head."""
+    body_s: float = 300.0
+    """From the end of its head to the end of its body."""
+    idle_s: float = 30.0
+    """Between two requests."""
+    linger_s: float = 2.0
+    """How long the rest of a body that nobody wants is read, so that its client can read why."""
+    stop_s: float = 3.0
+    """How long requests may go on once the server stops."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One request. Header names are in lower case, of equal ones the first counts."""
+
+    method: bytes
+    path: str
+    query: bytes
+    headers: dict[bytes, bytes]
+    peer: str
+    is_http_11: bool
+    keeps_alive: bool = False
+    body: bytes = b""
+    is_too_large: bool = False
+    """Its body is larger than the limit, and not here."""
+
+    def header(self, name: bytes) -> str:
+        """A header's value; empty if there is none."""
+        value = self.headers.get(name)
+        return "" if value is None else value.decode("latin-1")
+
+
+class Reply:
+    """The one reply to a request: `send`, or `start`, any number of `write` and an `end`. None of them waits."""
+
+    __slots__ = ("_connection", "_has_body", "_head", "_is_chunked", "is_ended", "is_started")
+
+    def __init__(self, connection: "_Connection", *, has_body: bool, is_chunked: bool) -> None:
+        self._connection = connection
+        self._has_body = has_body
+        self._is_chunked = is_chunked
+        self._head = b""
+        self.is_started = False
+        self.is_ended = False
+
+    def send(self, status: int, headers: Sequence[Header], body: bytes) -> None:
+        """A whole reply."""
+        head = self._connection.head(status, (*headers, (b"content-length", b"%d" % len(body))))
+        self.is_started = self.is_ended = True
+        self._connection.write(head + body if self._has_body else head)
+
+    def start(self, status: int, headers: Sequence[Header]) -> None:
+        """Begin a reply of unknown length; its head leaves with its first bytes."""
+        self.is_started = True
+        framing = ((b"transfer-encoding", b"chunked"),) if self._is_chunked else ()
+        self._head = self._connection.head(status, (*headers, *framing))
+
+    def write(self, data: bytes) -> None:
+        """The next bytes of the body, at least one."""
+        if not self._has_body:
+            return
+        head, self._head = self._head, b""
+        self._connection.write(b"%b%x\r\n%b\r\n" % (head, len(data), data) if self._is_chunked else head + data)
+
+    def end(self) -> None:
+        """No more bytes follow."""
+        self.is_ended = True
+        if last := self._head + (_LAST_CHUNK if self._is_chunked and self._has_body else b""):
+            self._connection.write(last)
+
+    @property
+    def is_clogged(self) -> bool:
+        """Whether the client reads slower than it is written to: `drained` tells when it has caught up."""
+        return self._connection.is_clogged
+
+    async def drained(self) -> None:
+        """Return once the client has taken most of what was written."""
+        await self._connection.drained()
+
+
+Handler = Callable[[Request, Reply], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Serving:
+    """What all connections of a server share."""
+
+    handler: Handler
+    limits: Limits
+    connections: "set[_Connection]" = field(default_factory=set)
+    is_stopping: bool = False
+
+
+@asynccontextmanager
+async def serving(handler: Handler, listener: socket.socket, limits: Limits | None = None) -> AsyncIterator[None]:
+    """Answer requests on a listening socket while the context is open.
+
+    On the way out no new request is taken; those under way have `stop_s` to end before they are cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    shared = _Serving(handler, limits or Limits())
+    server = await loop.create_server(lambda: _Connection(loop, shared), sock=listener)
+    try:
+        yield
+    finally:
+        server.close()
+        await _stop(shared)
+        await server.wait_closed()
+
+
+async def _stop(shared: _Serving) -> None:
+    shared.is_stopping = True
+    for connection in list(shared.connections):
+        connection.stop()
+    tasks = [connection.task for connection in shared.connections if connection.task is not None]
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=shared.limits.stop_s)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+    for connection in list(shared.connections):
+        connection.abort()
+    while shared.connections:  # noqa: ASYNC110 - each leaves at the loop's next turn
+        await asyncio.sleep(0)
+
+
+class _Connection(asyncio.Protocol):
+    """One client's socket: its requests are answered one after the other."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, shared: _Serving) -> None:
+        self._loop = loop
+        self._shared = shared
+        self._parser = httptools.HttpRequestParser(self)
+        self._peer = ""
+        self.task: asyncio.Task[None] | None = None
+        self._reply: Reply | None = None
+        self._waiting: deque[Request] = deque()
+        self._closes = False
+        self._discards = False
+        self._has_left = False
+        self.is_clogged = False
+        self._drain: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_s = math.inf
+        self._head_bytes = 0
+        self._url = b""
+        self._request: Request | None = None
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._headers: dict[bytes, bytes] = {}
+
+    # What the transport says
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment] # uvloop's is no subclass
+        peer = transport.get_extra_info("peername")
+        self._peer = peer[0] if peer else ""
+        self._shared.connections.add(self)
+        self._watch(self._shared.limits.idle_s)
+
+    def data_received(self, data: bytes) -> None:
+        if self._discards:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._closes = self._discards = True  # the request is served, but nothing else than HTTP is spoken after it
+        except httptools.HttpParserError:
+            self._reject(_NOT_HTTP)
+            return
+        if self._request is None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._reject(_HEAD_TOO_LARGE)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._shared.connections.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._waiting.clear()
+        self._closes = True
+        self.resume_writing()
+        if self.task is not None and self._reply is not None and not self._reply.is_ended:
+            self._has_left = True
+            self.task.cancel()
+
+    def pause_writing(self) -> None:
+        self.is_clogged = True
+
+    def resume_writing(self) -> None:
+        self.is_clogged = False
+        if self._drain is not None and not self._drain.done():
+            self._drain.set_result(None)
+
+    # What the parser says
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._url, self._headers, self._request = b"", {}, None
+        self._head_bytes = 0
+        if self.task is None:
+            self._watch(self._shared.limits.head_s)
+
+    def on_url(self, part: bytes) -> None:
+        """A part of its target."""
+        self._url += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or after the body a trailer, which nobody wants."""
+        if self._request is None:
+            self._headers.setdefault(name.lower(), value)
+
+    def on_headers_complete(self) -> None:
+        """Its head is complete."""
+        path, _, query = self._url.partition(b"?")
+        is_http_11 = self._parser.get_http_version() == "1.1"
+        method = self._parser.get_method()
+        request = Request(method, path.decode("latin-1"), query, self._headers, self._peer, is_http_11)
+        self._request, self._parts, self._size = request, [], 0
+        length = self._headers.get(b"content-length")
+        if length is not None and int(length) > self._shared.limits.max_body_bytes:
+            self._refuse_body(request)
+        elif self.task is None:
+            self._watch(self._shared.limits.body_s)
+            if self._headers.get(b"expect", b"").lower() == b"100-continue":
+                self.write(_CONTINUE)
+
+    def on_body(self, part: bytes) -> None:
+        """A part of its body."""
+        self._size += len(part)
+        if self._discards or self._request is None:
+            return
+        if self._size > self._shared.limits.max_body_bytes:
+            self._refuse_body(self._request)
+        else:
+            self._parts.append(part)
+
+    def on_message_complete(self) -> None:
+        """It is complete."""
+        request = self._request
+        if self._discards or request is None:
+            return
+        parts, self._parts = self._parts, []
+        request.body = parts[0] if len(parts) == 1 else b"".join(parts)
+        request.keeps_alive = request.is_http_11 and self._parser.should_keep_alive()
+        self._take(request)
+
+    # One request after the other
+
+    def _take(self, request: Request) -> None:
+        if self.task is None:
+            self._begin(request)
+        else:
+            self._waiting.append(request)
+            self._transport.pause_reading()
+
+    def _begin(self, request: Request) -> None:
+        self._due_s = math.inf
+        self._closes = self._closes or not request.keeps_alive
+        self._reply = Reply(self, has_body=request.method != b"HEAD", is_chunked=request.is_http_11)
+        self.task = self._loop.create_task(self._serve(request, self._reply))
+
+    async def _serve(self, request: Request, reply: Reply) -> None:
+        try:
+            await self._shared.handler(request, reply)
+        except asyncio.CancelledError:
+            if not self._has_left:
+                raise
+        except Exception:
+            log.exception("a request failed")
+            if not reply.is_started:
+                reply.send(_FAILED, (), b"")
+        finally:
+            self._finished(reply)
+
+    def _finished(self, reply: Reply) -> None:
+        self.task = self._reply = None
+        if self._transport.is_closing():
+            return
+        if not reply.is_ended or self._shared.is_stopping:
+            self._transport.close()
+        elif self._closes:
+            self._close_after_rest()
+        elif self._waiting:
+            request = self._waiting.popleft()
+            if not self._waiting:
+                self._transport.resume_reading()
+            self._begin(request)
+        else:
+            self._watch(self._shared.limits.idle_s)
+
+    def _close_after_rest(self) -> None:
+        """Close, but not before a client that is still sending has had time to read why."""
+        if self._discards:
+            self._watch(self._shared.limits.linger_s)
+        else:
+            self._transport.close()
+
+    def _refuse_body(self, request: Request) -> None:
+        """Let the handler say that the body is too large; the rest of it is read into nothing."""
+        self._discards, self._parts = True, []
+        request.is_too_large = True
+        self._take(request)
+
+    def _reject(self, status: int) -> None:
+        """Answer what is no request, unless another one is being answered, and close."""
+        self._closes = self._discards = True
+        if self.task is None:
+            body = _STATUS_LINES[status][9:].strip()
+            head = self.head(status, ((b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))))
+            self.write(head + body)
+            self._close_after_rest()
+
+    # What replies do
+
+    def head(self, status: int, headers: Sequence[Header]) -> bytes:
+        """A reply's head."""
+        lines = [b"%b: %b\r\n" % header for header in headers]
+        if self._closes or self._shared.is_stopping:
+            lines.append(b"connection: close\r\n")
+        return b"%b%b\r\n" % (_STATUS_LINES[status], b"".join(lines))
+
+    def write(self, data: bytes) -> None:
+        """Send, unless the client has left."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def drained(self) -> None:
+        """Return once the client keeps up, or has left."""
+        while self.is_clogged:
+            self._drain = self._loop.create_future()
+            await self._drain
+
+    def stop(self) -> None:
+        """Close, now if nothing is being answered."""
+        self._waiting.clear()
+        if self.task is None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close the socket at once."""
+        self._transport.abort()
+
+    # Deadlines: one timer per connection, moved only when it fires or must fire sooner
+
+    def _watch(self, seconds: float) -> None:
+        self._due_s = self._loop.time() + seconds
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._due_s, self._check)
+        elif self._timer.when() > self._due_s:
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self._due_s, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        if self._due_s <= self._loop.time():
+            self.abort()
+        elif self._due_s < math.inf:
+            self._timer = self._loop.call_at(self._due_s, self._check)
