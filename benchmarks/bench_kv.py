@@ -28,6 +28,7 @@ from control.domain.prefix import BLOCK_TOKENS
 from engine_agents.nodes.counters import NodeCounters
 from engine_agents.nodes.kv_blocks import Block, BlockStore
 from engine_agents.nodes.kv_connection import PullSource, RelayRoute
+from engine_agents.nodes.kv_layout import PayloadLayout
 from engine_agents.nodes.kv_prefix import Cut, cut_blocks
 from engine_agents.nodes.kv_puller import KvPuller
 from engine_agents.nodes.kv_server import KvServer
@@ -197,7 +198,7 @@ def wire_serve(blocks: int) -> None:
             leases,
             fingerprint=FINGERPRINT,
             block_tokens=BLOCK_TOKENS,
-            kv_bytes_per_token=KV_BYTES_PER_TOKEN,
+            layout=PayloadLayout((KV_BYTES_PER_TOKEN,)),
             counters=NodeCounters(),
             progress=Progress(),
         )

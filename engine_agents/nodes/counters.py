@@ -5,7 +5,11 @@ from dataclasses import asdict, dataclass
 
 @dataclass(slots=True)
 class NodeCounters:
-    """Totals; they only ever grow. `prefill_tokens` are prompt tokens computed here, none from cache or wire."""
+    """Totals; they only ever grow. `prefill_tokens` are prompt tokens computed here, none from cache or wire.
+
+    `joined_tokens` and `joined_bytes` were resident beginnings of pulled blocks, and so were not sent; after a failed
+    join the whole block was sent.
+    """
 
     requests: int = 0
     completed: int = 0
@@ -22,6 +26,9 @@ class NodeCounters:
     pulls: int = 0
     failed_pulls: int = 0
     resumed_pulls: int = 0
+    joined_tokens: int = 0
+    joined_bytes: int = 0
+    failed_joins: int = 0
 
     def to_document(self) -> dict[str, int]:
         """Plain JSON data."""

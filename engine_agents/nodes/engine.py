@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from engine_agents.nodes.kv_blocks import BlockStore
+from engine_agents.nodes.kv_layout import PayloadLayout
 
 
 class FinishReason(StrEnum):
@@ -95,7 +96,7 @@ class Engine(Protocol):
     kind: str
     model: str
     fingerprint: str
-    kv_bytes_per_token: int
+    payload_layout: PayloadLayout
     exact: bool | None
     max_model_len: int
     slots: int

@@ -21,7 +21,7 @@ def node_info(node: Node) -> dict[str, Any]:
         "model": engine.model,
         "fingerprint": engine.fingerprint,
         "block_tokens": node.block_tokens,
-        "kv_bytes_per_token": engine.kv_bytes_per_token,
+        "kv_bytes_per_token": engine.payload_layout.token_bytes,
         "max_model_len": engine.max_model_len,
         "slots": engine.slots,
         "running": node.admission.running,

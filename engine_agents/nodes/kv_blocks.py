@@ -27,6 +27,26 @@ class Block:
         """Bytes of the payload."""
         return self.payload.nbytes if isinstance(self.payload, memoryview) else len(self.payload)
 
+    def digest(self) -> int:
+        """The payload's checksum, computed where it has come without one."""
+        return xxhash.xxh3_64_intdigest(self.payload) if self.checksum is None else self.checksum
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPart:
+    """The end of a block, from token `from_token` on; `block_checksum` is that of the whole block's payload."""
+
+    hash: bytes
+    token_count: int
+    from_token: int
+    payload: Payload
+    block_checksum: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the payload."""
+        return len(self.payload)
+
 
 @dataclass(slots=True)
 class StoreCounters:
@@ -97,7 +117,7 @@ class BlockStore:
             self.counters.refused_blocks += 1
             return False
         if block.checksum is None:
-            block = replace(block, checksum=xxhash.xxh3_64_intdigest(block.payload))
+            block = replace(block, checksum=block.digest())
         self._blocks[block.hash] = block
         self.resident_tokens += block.token_count
         self.resident_bytes += block.size_bytes

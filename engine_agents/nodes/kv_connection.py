@@ -4,13 +4,13 @@ import asyncio
 import ipaddress
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import msgspec
 
-from engine_agents.nodes.kv_blocks import Block
+from engine_agents.nodes.kv_blocks import Block, BlockPart
 from engine_agents.nodes.kv_decoder import Decoder
 from engine_agents.nodes.kv_errors import (
     BadFrameError,
@@ -29,6 +29,7 @@ from engine_agents.nodes.kv_wire import (
     PreambleLine,
     PullReply,
     ReplyStatus,
+    Wanted,
     encode_keepalive,
     encode_release,
     encode_request,
@@ -173,13 +174,13 @@ class KvConnection:
             self._write(self._source.preamble())
             self._check_relay(await self._next())
 
-    async def request(self, hashes: list[bytes]) -> PullReply:
+    async def request(self, wanted: Sequence[Wanted]) -> PullReply:
         """Attach to the lease and ask for blocks, which `next_block` then gives one by one.
 
         Raises:
             FingerprintMismatchError, LeaseUnknownError, LeaseBusyError, BlockGoneError: the server refused.
         """
-        self._write(encode_request(self._fingerprint, self._source.lease_id, hashes, self._reader))
+        self._write(encode_request(self._fingerprint, self._source.lease_id, wanted, self._reader))
         reply = await self._next()
         if not isinstance(reply, PullReply):
             raise BadFrameError("expected a reply")
@@ -189,12 +190,12 @@ class KvConnection:
             raise FingerprintMismatchError(f"the server's KV is {reply.fingerprint}, this node's {self._fingerprint}")
         return reply
 
-    async def next_block(self) -> Block | None:
-        """The next block of the last request; None after the last one."""
+    async def next_block(self) -> Block | BlockPart | None:
+        """The next block, or part of one, of the last request; None after the last one."""
         event = await self._next()
         if isinstance(event, EndOfBlocks):
             return None
-        if not isinstance(event, Block):
+        if not isinstance(event, Block | BlockPart):
             raise BadFrameError("expected a block")
         return event
 

@@ -3,7 +3,7 @@
 import numpy as np
 import xxhash
 
-from engine_agents.nodes.kv_blocks import Block, Payload
+from engine_agents.nodes.kv_blocks import Block, BlockPart, Payload
 from engine_agents.nodes.kv_errors import BadFrameError, ChecksumMismatchError
 from engine_agents.nodes.kv_wire import (
     FRAME_BYTES,
@@ -119,7 +119,7 @@ class Decoder:
         self._start = body_start + length
         return decode_body(kind, bytes(self._staging[body_start : self._start]))
 
-    def _next_payload(self, header: BlockHeader) -> Block | None:
+    def _next_payload(self, header: BlockHeader) -> Block | BlockPart | None:
         count = min(self._end - self._start, header.payload_bytes - self._filled)
         if count:
             staged = memoryview(self._staging)[self._start : self._start + count]
@@ -131,7 +131,7 @@ class Decoder:
         payload, self._payload, self._header = self._payload, memoryview(b""), None
         if self._checksum.intdigest() != header.checksum:
             raise ChecksumMismatchError(f"block {header.hash.hex()} was damaged on its way")
-        return Block(header.hash, header.token_count, payload.toreadonly(), header.checksum)
+        return header.block(payload.toreadonly())
 
     def _fill(self, count: int) -> None:
         self._checksum.update(self._payload[self._filled : self._filled + count])

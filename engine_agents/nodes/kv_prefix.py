@@ -9,11 +9,15 @@ from engine_agents.nodes.kv_blocks import Block, BlockStore
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One block's place in a token sequence: tokens[start:end]; only the last one may be partial."""
+    """One block's place in a token sequence: tokens[start:end]; only the last one may be partial.
+
+    `parent` is the hash of the block before it, None for the first one.
+    """
 
     hash: bytes
     start: int
     end: int
+    parent: bytes | None = None
 
     @property
     def token_count(self) -> int:
@@ -31,15 +35,29 @@ class ResidentPrefix:
 
 def cut_blocks(tokens: Sequence[int], salt: bytes = b"", block_tokens: int = BLOCK_TOKENS) -> list[Cut]:
     """All blocks of a sequence in order, the partial tail included."""
-    cuts = [
-        Cut(block_hash, index * block_tokens, (index + 1) * block_tokens)
-        for index, block_hash in enumerate(block_hashes(tokens, block_tokens, salt))
-    ]
-    full = len(cuts) * block_tokens
+    hashes = block_hashes(tokens, block_tokens, salt)
+    full = len(hashes) * block_tokens
     if full < len(tokens):
-        parent = cuts[-1].hash if cuts else None
-        cuts.append(Cut(child_hash(parent, tokens[full:], salt), full, len(tokens)))
-    return cuts
+        hashes.append(child_hash(hashes[-1] if hashes else None, tokens[full:], salt))
+    parents = [None, *hashes]
+    return [
+        Cut(block_hash, index * block_tokens, min((index + 1) * block_tokens, len(tokens)), parents[index])
+        for index, block_hash in enumerate(hashes)
+    ]
+
+
+def resident_beginning(
+    store: BlockStore, tokens: Sequence[int], parent: bytes | None, salt: bytes = b"", limit: int = BLOCK_TOKENS - 1
+) -> Block | None:
+    """The longest resident block of at most `limit` tokens that begins as these tokens do, behind the same parent.
+
+    It is the tail of an earlier, shorter sequence.
+    """
+    for length in range(min(limit, len(tokens)), 0, -1):
+        block = store.get(child_hash(parent, tokens[:length], salt))
+        if block is not None:
+            return block
+    return None
 
 
 def longest_resident(
@@ -53,10 +71,9 @@ def longest_resident(
     blocks = store.match(block_hashes(tokens, block_tokens, salt))
     full = len(blocks) * block_tokens
     parent = blocks[-1].hash if blocks else None
-    for length in range(min(block_tokens - 1, len(tokens) - full), 0, -1):
-        tail = store.get(child_hash(parent, tokens[full : full + length], salt))
-        if tail is not None:
-            blocks.append(tail)
-            store.touch([block.hash for block in blocks])
-            return ResidentPrefix(tuple(blocks), full + length)
-    return ResidentPrefix(tuple(blocks), full)
+    tail = resident_beginning(store, tokens[full : full + block_tokens], parent, salt, block_tokens - 1)
+    if tail is None:
+        return ResidentPrefix(tuple(blocks), full)
+    blocks.append(tail)
+    store.touch([block.hash for block in blocks])
+    return ResidentPrefix(tuple(blocks), full + tail.token_count)

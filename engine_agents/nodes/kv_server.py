@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from engine_agents.nodes.counters import NodeCounters
-from engine_agents.nodes.kv_blocks import Block, BlockStore
+from engine_agents.nodes.kv_blocks import Block, BlockPart, BlockStore
 from engine_agents.nodes.kv_decoder import Decoder
 from engine_agents.nodes.kv_errors import (
     BadFrameError,
@@ -17,6 +17,7 @@ from engine_agents.nodes.kv_errors import (
     LeaseBusyError,
     LeaseUnknownError,
 )
+from engine_agents.nodes.kv_layout import PayloadLayout
 from engine_agents.nodes.kv_wire import (
     Event,
     Keepalive,
@@ -24,6 +25,7 @@ from engine_agents.nodes.kv_wire import (
     PullRequest,
     Release,
     ReplyStatus,
+    Wanted,
     encode_block_header,
     encode_end,
     encode_reply,
@@ -54,7 +56,7 @@ class KvServer:
         *,
         fingerprint: str,
         block_tokens: int,
-        kv_bytes_per_token: int,
+        layout: PayloadLayout,
         counters: NodeCounters,
         progress: Progress,
         idle_s: float = 60.0,
@@ -63,7 +65,7 @@ class KvServer:
         self._leases = leases
         self._fingerprint = fingerprint
         self._block_tokens = block_tokens
-        self._kv_bytes_per_token = kv_bytes_per_token
+        self._layout = layout
         self._counters = counters
         self._progress = progress
         self._idle_s = idle_s
@@ -145,26 +147,39 @@ class KvServer:
         if request.fingerprint != self._fingerprint:
             raise FingerprintMismatchError(f"this node's KV is {self._fingerprint}, asked for {request.fingerprint}")
 
-    def _blocks(self, request: PullRequest, lease: Lease) -> list[Block]:
+    def _blocks(self, request: PullRequest, lease: Lease) -> list[tuple[Block, Wanted]]:
         covered = set(lease.hashes)
-        blocks = [self._store.get(block_hash) for block_hash in request.wanted() if block_hash in covered]
-        found = [block for block in blocks if block is not None]
+        wanted = request.wanted()
+        blocks = [(self._store.get(want.hash), want) for want in wanted if want.hash in covered]
+        found = [(block, want) for block, want in blocks if block is not None]
         if request.lease_id != lease.id or not self._leases.is_live(lease.id):
             raise LeaseUnknownError(f"no lease {request.lease_id}")
-        if len(found) != len(request.wanted()):
-            raise BlockGoneError(f"{len(request.wanted()) - len(found)} wanted blocks are not covered by {lease.id}")
+        if len(found) != len(wanted):
+            raise BlockGoneError(f"{len(wanted) - len(found)} wanted blocks are not covered by {lease.id}")
+        if any(want.from_token >= block.token_count for block, want in found):
+            raise BadFrameError("a range behind the end of its block")
         return found
 
     async def _answer(self, request: PullRequest, lease: Lease, writer: asyncio.StreamWriter) -> None:
         blocks = self._blocks(request, lease)
+        sent_bytes = 0
         writer.write(encode_reply(self._reply(ReplyStatus.OK, len(blocks))))
-        for block in blocks:
+        for whole, want in blocks:
+            block = self._from(whole, want.from_token)
             writer.write(encode_block_header(block))
             await self._send_payload(block, writer)
-        writer.write(encode_end(len(blocks), sum(block.size_bytes for block in blocks)))
+            sent_bytes += block.size_bytes
+        writer.write(encode_end(len(blocks), sent_bytes))
         await self._drain(writer)
 
-    async def _send_payload(self, block: Block, writer: asyncio.StreamWriter) -> None:
+    def _from(self, block: Block, from_token: int) -> Block | BlockPart:
+        """What is sent of a block that is wanted from this token on."""
+        if from_token == 0:
+            return block
+        payload = self._layout.part(block.payload, block.token_count, from_token, block.token_count)
+        return BlockPart(block.hash, block.token_count, from_token, payload, block.digest())
+
+    async def _send_payload(self, block: Block | BlockPart, writer: asyncio.StreamWriter) -> None:
         payload = memoryview(block.payload)
         for start in range(0, len(payload), WRITE_BUFFER_BYTES):
             piece = payload[start : start + WRITE_BUFFER_BYTES]
@@ -186,7 +201,8 @@ class KvServer:
                     raise
 
     def _reply(self, status: ReplyStatus, block_count: int, message: str = "") -> PullReply:
-        return PullReply(status, self._fingerprint, self._block_tokens, self._kv_bytes_per_token, block_count, message)
+        token_bytes = self._layout.token_bytes
+        return PullReply(status, self._fingerprint, self._block_tokens, token_bytes, block_count, message)
 
     def _refusal(self, error: KvError) -> bytes:
         return encode_reply(self._reply(_STATUS.get(type(error), ReplyStatus.BAD_REQUEST), 0, str(error)))

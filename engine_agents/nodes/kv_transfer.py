@@ -4,22 +4,23 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 
-from engine_agents.nodes.kv_blocks import Block
+from engine_agents.nodes.kv_blocks import Block, BlockPart
 from engine_agents.nodes.kv_connection import KvConnection, PullSource
 from engine_agents.nodes.kv_errors import BadFrameError, KvError, PeerLostError, PullStalledError
+from engine_agents.nodes.kv_wire import Wanted
 
 MAX_STREAMS = 64
 MAX_FRUITLESS_RESUMES = 3
 RESUME_AFTER_S = 0.05
 
 
-def split_blocks(hashes: Sequence[bytes], streams: int) -> list[list[bytes]]:
+def split_blocks(wanted: Sequence[Wanted], streams: int) -> list[list[Wanted]]:
     """Deal blocks to at most `streams` streams in turn, so that a prompt arrives about in order.
 
     Streams that would have nothing to do are left out; where nothing is wanted, one stream remains.
     """
-    count = max(1, min(streams, len(hashes), MAX_STREAMS))
-    return [list(hashes[start::count]) for start in range(count)]
+    count = max(1, min(streams, len(wanted), MAX_STREAMS))
+    return [list(wanted[start::count]) for start in range(count)]
 
 
 def may_resume(error: KvError, *, landed: int, fruitless: int) -> bool:
@@ -50,8 +51,8 @@ class KvTransfer:
         self._connections: dict[int, KvConnection] = {}
         self._was_open = False
 
-    async def fetch(self, hashes: Sequence[bytes], land: Callable[[Block], None]) -> None:
-        """Give every wanted block to `land` once; where none is wanted, only attach to the lease.
+    async def fetch(self, wanted: Sequence[Wanted], land: Callable[[Block | BlockPart], None]) -> None:
+        """Give every wanted block or part to `land` once; where none is wanted, only attach to the lease.
 
         A stream that breaks, or is cut by the relay, costs what was on its way: its blocks are asked for again, those
         that have landed are not.
@@ -59,16 +60,16 @@ class KvTransfer:
         Raises:
             KvError: refused, damaged, or broken again and again.
         """
-        left = dict.fromkeys(hashes)
+        left = {want.hash: want for want in wanted}
         fruitless = 0
 
-        def take(block: Block) -> None:
+        def take(block: Block | BlockPart) -> None:
             land(block)
             left.pop(block.hash, None)
 
         while True:
             before = len(left)
-            error = await self._attempt(list(left), take)
+            error = await self._attempt(list(left.values()), take)
             if error is None and left:
                 raise BadFrameError("the server ended before it had sent every block")
             if error is None:
@@ -101,9 +102,9 @@ class KvTransfer:
         for index in list(self._connections):
             self._drop(index)
 
-    async def _attempt(self, hashes: Sequence[bytes], take: Callable[[Block], None]) -> KvError | None:
+    async def _attempt(self, wanted: Sequence[Wanted], take: Callable[[Block | BlockPart], None]) -> KvError | None:
         """Use all streams once; gives back why one of them broke, once the others have brought what they were asked."""
-        shares = split_blocks(hashes, self._source.via.streams if self._source.via else 1)
+        shares = split_blocks(wanted, self._source.via.streams if self._source.via else 1)
         if len(shares) == 1:
             return await self._run_stream(0, shares[0], take)
         try:
@@ -113,7 +114,9 @@ class KvTransfer:
             raise failures.exceptions[0] from None
         return next((error for task in tasks if (error := task.result()) is not None), None)
 
-    async def _run_stream(self, index: int, share: list[bytes], take: Callable[[Block], None]) -> KvError | None:
+    async def _run_stream(
+        self, index: int, share: list[Wanted], take: Callable[[Block | BlockPart], None]
+    ) -> KvError | None:
         try:
             connection = self._connections.get(index) or await self._open(index)
             await connection.request(share)

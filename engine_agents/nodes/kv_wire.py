@@ -2,30 +2,32 @@
 
 A connection is one session over one lease; a puller that names itself may hold several. Puller: REQUEST (attach, and
 the blocks wanted; may be none), later more REQUESTs or KEEPALIVEs, at last RELEASE. Server per REQUEST: REPLY, then
-BLOCKs and END where the status is OK.
+BLOCKs and END where the status is OK. Of a block whose beginning the puller has, it may ask for the rest alone.
 
 Every frame starts with magic, version, kind and body length, little endian. Bodies of REQUEST and REPLY are msgpack;
 a BLOCK's body is its fixed header, and the payload follows, so that it can be read straight into its final place.
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import msgspec
 import xxhash
 
-from engine_agents.nodes.kv_blocks import Block, Payload
+from engine_agents.nodes.kv_blocks import Block, BlockPart, Payload
 from engine_agents.nodes.kv_errors import BadFrameError
 
 MAGIC = b"PDKV"
-VERSION = 1
+VERSION = 2
 HASH_BYTES = 16
 MAX_BODY_BYTES = 4 << 20
 MAX_PAYLOAD_BYTES = 256 << 20
 
 _FRAME = struct.Struct("<4sHHI")
-_BLOCK = struct.Struct("<16sIQQ")
+_BLOCK = struct.Struct("<16sIIQQQ")
 _END = struct.Struct("<IQ")
 FRAME_BYTES = _FRAME.size
 
@@ -52,26 +54,40 @@ class ReplyStatus(IntEnum):
     BAD_REQUEST = 5
 
 
+class Wanted(NamedTuple):
+    """A block that a puller asks for, or its tokens from `from_token` on."""
+
+    hash: bytes
+    from_token: int = 0
+
+
 class PullRequest(msgspec.Struct, frozen=True, array_like=True):
     """What a puller asks for; `hashes` is the wanted block hashes, one after the other.
 
-    `reader` is the same on all connections of one puller; without it a lease has one connection.
+    `reader` is the same on all connections of one puller; without it a lease has one connection. `from_tokens` has,
+    by its index, the first wanted token of each block that is not wanted whole.
     """
 
     fingerprint: str
     lease_id: str
     hashes: bytes
     reader: str = ""
+    from_tokens: dict[int, int] = msgspec.field(default_factory=dict)
 
-    def wanted(self) -> list[bytes]:
-        """The wanted block hashes.
+    def wanted(self) -> list[Wanted]:
+        """The wanted blocks.
 
         Raises:
-            BadFrameError: the bytes are no whole number of hashes.
+            BadFrameError: the bytes are no whole number of hashes, or a range belongs to none of them.
         """
         if len(self.hashes) % HASH_BYTES:
             raise BadFrameError(f"{len(self.hashes)} bytes of block hashes")
-        return [self.hashes[start : start + HASH_BYTES] for start in range(0, len(self.hashes), HASH_BYTES)]
+        count = len(self.hashes) // HASH_BYTES
+        if any(not 0 <= index < count or from_token < 1 for index, from_token in self.from_tokens.items()):
+            raise BadFrameError("a range of a block that is not asked for")
+        starts = range(0, len(self.hashes), HASH_BYTES)
+        hashes = [self.hashes[start : start + HASH_BYTES] for start in starts]
+        return [Wanted(block_hash, self.from_tokens.get(index, 0)) for index, block_hash in enumerate(hashes)]
 
 
 class PullReply(msgspec.Struct, frozen=True, array_like=True):
@@ -112,21 +128,30 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class BlockHeader:
-    """What precedes a payload: whose it is, its length, and its xxh3_64 checksum."""
+    """What precedes a payload: whose it is, its length, its xxh3_64 checksum and that of the whole block's payload."""
 
     hash: bytes
     token_count: int
+    from_token: int
     payload_bytes: int
     checksum: int
+    block_checksum: int
+
+    def block(self, payload: Payload) -> Block | BlockPart:
+        """The block, or the part of it, whose payload this is."""
+        if self.from_token:
+            return BlockPart(self.hash, self.token_count, self.from_token, payload, self.block_checksum)
+        return Block(self.hash, self.token_count, payload, self.checksum)
 
 
 Frame = PullRequest | PullReply | BlockHeader | EndOfBlocks | Keepalive | Release
-Event = PreambleLine | PullRequest | PullReply | Block | EndOfBlocks | Keepalive | Release
+Event = PreambleLine | PullRequest | PullReply | Block | BlockPart | EndOfBlocks | Keepalive | Release
 
 
-def encode_request(fingerprint: str, lease_id: str, hashes: list[bytes], reader: str = "") -> bytes:
+def encode_request(fingerprint: str, lease_id: str, wanted: Sequence[Wanted], reader: str = "") -> bytes:
     """A REQUEST frame."""
-    request = PullRequest(fingerprint, lease_id, b"".join(hashes), reader)
+    from_tokens = {index: want.from_token for index, want in enumerate(wanted) if want.from_token}
+    request = PullRequest(fingerprint, lease_id, b"".join(want.hash for want in wanted), reader, from_tokens)
     return _frame(FrameKind.REQUEST, msgspec.msgpack.encode(request))
 
 
@@ -135,10 +160,15 @@ def encode_reply(reply: PullReply) -> bytes:
     return _frame(FrameKind.REPLY, msgspec.msgpack.encode(reply))
 
 
-def encode_block_header(block: Block) -> bytes:
+def encode_block_header(block: Block | BlockPart) -> bytes:
     """A BLOCK frame up to its payload, which the caller sends next, as it is."""
-    checksum = xxhash.xxh3_64_intdigest(block.payload) if block.checksum is None else block.checksum
-    return _frame(FrameKind.BLOCK, _BLOCK.pack(block.hash, block.token_count, block.size_bytes, checksum))
+    if isinstance(block, BlockPart):
+        from_token, block_checksum = block.from_token, block.block_checksum
+        checksum = xxhash.xxh3_64_intdigest(block.payload)
+    else:
+        from_token, checksum, block_checksum = 0, block.digest(), block.digest()
+    fields = (block.hash, block.token_count, from_token, block.size_bytes, checksum, block_checksum)
+    return _frame(FrameKind.BLOCK, _BLOCK.pack(*fields))
 
 
 def encode_end(block_count: int, payload_bytes: int) -> bytes:
@@ -208,4 +238,6 @@ def decode_body(kind: FrameKind, body: bytes) -> Frame:
 def _checked(header: BlockHeader) -> BlockHeader:
     if header.payload_bytes > MAX_PAYLOAD_BYTES:
         raise BadFrameError(f"a payload of {header.payload_bytes} bytes")
+    if header.from_token and header.from_token >= header.token_count:
+        raise BadFrameError(f"token {header.from_token} of a block of {header.token_count}")
     return header

@@ -56,6 +56,8 @@ class NodeCollector(Collector):
             ("pdd_node_failed_pulls", "Pulls that failed.", counters.failed_pulls),
             ("pdd_node_resumed_pulls", "Times a pull went on after it was broken.", counters.resumed_pulls),
             ("pdd_node_pulled_bytes", "Bytes received by pulls.", counters.pulled_bytes),
+            ("pdd_node_joined_bytes", "Bytes not pulled, as a block began with resident KV.", counters.joined_bytes),
+            ("pdd_node_failed_joins", "Resident beginnings that were not the sender's KV.", counters.failed_joins),
             ("pdd_node_served_bytes", "Bytes of KV served to other nodes.", counters.served_bytes),
             ("pdd_node_expired_leases", "Leases that expired unread.", node.leases.expired_total),
             ("pdd_node_stored_blocks", "Blocks that entered the store.", store.stored_blocks),

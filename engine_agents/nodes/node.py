@@ -6,15 +6,17 @@ import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 
 from control.domain.prefix import BLOCK_TOKENS
 from engine_agents.nodes.admission import Admission
 from engine_agents.nodes.counters import NodeCounters
 from engine_agents.nodes.engine import Engine, Generation, Sampling, Step
 from engine_agents.nodes.errors import LeaseRoomError, PrefixGoneError
+from engine_agents.nodes.kv_blocks import Block
 from engine_agents.nodes.kv_connection import PullSource
 from engine_agents.nodes.kv_errors import BlockGoneError
-from engine_agents.nodes.kv_prefix import cut_blocks, longest_resident
+from engine_agents.nodes.kv_prefix import Cut, cut_blocks, longest_resident, resident_beginning
 from engine_agents.nodes.kv_puller import KvPuller, PullReport
 from engine_agents.nodes.kv_server import KvServer
 from engine_agents.nodes.leases import DEFAULT_LEASE_TTL_S, Lease, LeaseTable
@@ -83,6 +85,7 @@ class Node:
             fingerprint=engine.fingerprint,
             counters=self.counters,
             progress=self.progress,
+            layout=None if engine.exact is False else engine.payload_layout,
             stall_s=limits.pull_stall_s,
         )
         self.kv_server = KvServer(
@@ -90,7 +93,7 @@ class Node:
             self.leases,
             fingerprint=engine.fingerprint,
             block_tokens=self.block_tokens,
-            kv_bytes_per_token=engine.kv_bytes_per_token,
+            layout=engine.payload_layout,
             counters=self.counters,
             progress=self.progress,
         )
@@ -134,7 +137,7 @@ class Node:
             try:
                 if work.source is not None:
                     cuts = cut_blocks(work.prompt, work.salt, self.block_tokens)
-                    work.pull = await self.puller.pull(holder, cuts, work.source)
+                    work.pull = await self.puller.pull(holder, cuts, work.source, partial(self._head_of, work))
                 async with self.admission.slot(), aclosing(self._generate(work)) as steps:
                     self._check_prefix(work)
                     async for step in steps:
@@ -151,6 +154,11 @@ class Node:
                 self.engine.store.unpin(holder)
                 if work.lease is not None and not is_finished:
                     self.leases.release(work.lease.id)
+
+    def _head_of(self, work: Work, cut: Cut) -> Block | None:
+        """A resident block that is the beginning of this one."""
+        tokens = work.prompt[cut.start : cut.end]
+        return resident_beginning(self.engine.store, tokens, cut.parent, work.salt, cut.token_count - 1)
 
     def _check_prefix(self, work: Work) -> None:
         """Refuse a request that would compute more than its sender thinks: the prefix has left the store."""

@@ -3,10 +3,12 @@
 import asyncio
 import itertools
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from engine_agents.nodes.kv_prefix import cut_blocks
 from tests.contract.conftest import QUEUE_LIMIT, SLOTS
 from tests.fleet import MODEL, NodeReplyError
 
@@ -310,6 +312,47 @@ async def test_a_consumer_pulls_only_what_it_lacks(p, md):
     assert reply["pdd"]["pulled_tokens"] == 50
     assert reply["pdd"]["resident_tokens"] == 127
     assert reply["pdd"]["computed_tokens"] == 1
+
+
+@pytest.mark.parametrize("eager", [0, 17])
+async def test_the_next_turn_sends_only_the_tokens_whose_kv_is_not_here(p, rld, md, eager):
+    """The last turn's partial tail was pulled, extended by the eager tokens in one batch, and decoded on, here."""
+    prompt = await prompt_on(p, 100)
+    relayed = await rld.complete(prompt, max_tokens=17, ignore_eos=True, kv_transfer_params=await p.lease(prompt))
+    await md.complete(prompt, max_tokens=1, ignore_eos=True, kv_transfer_params=await p.lease(prompt))
+    held = prompt + relayed["choices"][0]["token_ids"][:eager]
+    answer = (await md.complete(held, max_tokens=10, ignore_eos=True))["choices"][0]["token_ids"]
+    turn = held + answer + (await prompt_on(p, 50))
+    alone = await p.complete(turn, max_tokens=12, ignore_eos=True, cache_salt="alone")
+    before = (await md.info())["counters"]
+    reply = await md.complete(turn, max_tokens=12, ignore_eos=True, kv_transfer_params=await p.lease(turn))
+    after, token_bytes = (await md.info())["counters"], (await p.info())["kv_bytes_per_token"]
+    # All that was evaluated: the last token of an answer is chosen, and evaluated only with the next turn.
+    resident = len(held) + 9
+    assert reply["pdd"]["pulled_tokens"] == len(turn) - resident
+    assert reply["pdd"]["pulled_bytes"] == (len(turn) - resident) * token_bytes
+    assert reply["pdd"]["resident_tokens"] == resident - 1
+    assert after["joined_tokens"] - before["joined_tokens"] == resident % 64
+    assert after["joined_bytes"] - before["joined_bytes"] == resident % 64 * token_bytes
+    assert after["failed_joins"] == before["failed_joins"]
+    assert reply["choices"][0]["token_ids"] == alone["choices"][0]["token_ids"]
+
+
+async def test_a_beginning_with_damage_is_not_joined(p, md):
+    prompt = await prompt_on(p, 100)
+    await md.complete(prompt, max_tokens=1, kv_transfer_params=await p.lease(prompt))
+    tail = md.node.engine.store.get(cut_blocks(prompt)[-1].hash)
+    damaged = bytearray(tail.payload)
+    damaged[len(damaged) // 3] ^= 1
+    assert md.node.engine.store.discard(tail.hash)
+    assert md.node.engine.store.put(replace(tail, payload=bytes(damaged)))
+    turn = prompt + await prompt_on(p, 50)
+    failed = (await md.info())["counters"]["failed_joins"]
+    alone = await p.complete(turn, max_tokens=12, ignore_eos=True, cache_salt="alone")
+    reply = await md.complete(turn, max_tokens=12, ignore_eos=True, kv_transfer_params=await p.lease(turn))
+    assert reply["pdd"]["pulled_tokens"] == 150 - 64
+    assert (await md.info())["counters"]["failed_joins"] == failed + 1
+    assert reply["choices"][0]["token_ids"] == alone["choices"][0]["token_ids"]
 
 
 async def test_two_pulls_of_one_prompt_at_once_carry_each_block_once(p, md):

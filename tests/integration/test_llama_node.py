@@ -77,7 +77,7 @@ async def test_kv_is_exact_here_and_both_engines_say_it_is_the_same_kind(near: L
     assert near.exact is True
     assert far.exact is True
     assert near.fingerprint == far.fingerprint
-    assert near.kv_bytes_per_token == 23_040
+    assert near.payload_layout.token_bytes == 23_040
     assert near.max_model_len == MAX_MODEL_LEN
 
 
@@ -115,6 +115,21 @@ async def test_the_kv_of_an_answer_is_kept_for_the_next_turn(near: LlamaEngine, 
     continued = await steps_of(far, turn, 6)
     assert continued[0].resident_tokens == 108
     assert ids_of(continued) == straight
+
+
+async def test_kv_that_was_decoded_has_the_bits_of_kv_that_was_prefilled(near: LlamaEngine, far: LlamaEngine) -> None:
+    """What joining a block from both relies on: decoded one by one, extended in one batch, and prefilled in chunks."""
+    prompt = await prompt_of(near, 70, "On equal bits. ")
+    answer = ids_of(await steps_of(near, prompt, 90))
+    sequence = [*prompt, *answer[:-1]]
+    await steps_of(near, [*prompt, *answer[:33]], 57, salt=b"extended")
+    await steps_of(far, sequence, 1)
+    decoded = longest_resident(near.store, sequence)
+    extended = longest_resident(near.store, sequence, salt=b"extended")
+    prefilled = longest_resident(far.store, sequence)
+    assert decoded.token_count == extended.token_count == prefilled.token_count == len(sequence)
+    payloads = [[bytes(block.payload) for block in each.blocks] for each in (decoded, extended, prefilled)]
+    assert payloads[0] == payloads[1] == payloads[2]
 
 
 async def test_an_answer_closed_early_leaves_its_kv(near: LlamaEngine) -> None:

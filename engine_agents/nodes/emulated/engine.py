@@ -17,6 +17,7 @@ from engine_agents.nodes.emulated.vocabulary import END, Vocabulary
 from engine_agents.nodes.engine import FinishReason, Generation, PromptRefusedError, Step, TokenLogprob
 from engine_agents.nodes.hermes_prompt import hermes_messages, needs_hermes
 from engine_agents.nodes.kv_blocks import BlockStore
+from engine_agents.nodes.kv_layout import PayloadLayout
 from engine_agents.nodes.kv_prefix import ResidentPrefix, longest_resident
 
 RIDE_ALONG_TOKENS = 64
@@ -56,7 +57,7 @@ class EmulatedEngine:
         self.chip = chip
         self.model = model
         self.fingerprint = f"emulated-1/{model}/{chip.kv_bytes_per_token}"
-        self.kv_bytes_per_token = chip.kv_bytes_per_token
+        self.payload_layout = PayloadLayout((chip.kv_bytes_per_token,))
         self.exact: bool | None = True
         self.max_model_len = chip.max_model_len
         self.slots = chip.slots
@@ -75,7 +76,7 @@ class EmulatedEngine:
         unknown = next((token for token in generation.prompt if not _VOCABULARY.knows(token)), None)
         if unknown is not None:
             raise PromptRefusedError(f"no token {unknown} in the vocabulary")
-        slot = _Slot(generation, KvSequence(self.model, self.kv_bytes_per_token))
+        slot = _Slot(generation, KvSequence(self.model, self.chip.kv_bytes_per_token))
         self.running += 1
         try:
             resident = await self._evaluate_prompt(slot)

@@ -11,6 +11,7 @@ from control.domain.prefill import ChunkRule, plan_chunks
 from engine_agents.nodes.engine import FinishReason, Generation, PromptRefusedError, Step, TokenLogprob
 from engine_agents.nodes.hermes_prompt import hermes_messages, needs_hermes
 from engine_agents.nodes.kv_blocks import BlockStore
+from engine_agents.nodes.kv_layout import PayloadLayout
 from engine_agents.nodes.llama.api import LlamaApi, LlamaError, NextToken
 from engine_agents.nodes.llama.fingerprint import file_digest, kv_fingerprint
 from engine_agents.nodes.llama.sampling import GREEDY_OPTIONS, completion_options
@@ -63,7 +64,7 @@ class LlamaEngine:
         self.slots = settings.slots
         self.max_model_len = settings.max_model_len
         self.fingerprint = ""
-        self.kv_bytes_per_token = 0
+        self.payload_layout = PayloadLayout(())
         self.exact: bool | None = None
         self._settings = settings
         self._chunk_rule = chunk_rule
@@ -97,7 +98,7 @@ class LlamaEngine:
             await _stop(server, api, memory)
             raise
         self._running = _Running(server, api, memory, slot_io, vocabulary, knows_tools, check)
-        self.kv_bytes_per_token = check.layout.token_bytes
+        self.payload_layout = check.layout.payload_layout
         self.exact = check.is_exact
         self.fingerprint = kv_fingerprint(
             model_digest=digest,
@@ -278,7 +279,7 @@ def _log_start(engine: LlamaEngine) -> None:
         engine.model,
         engine.slots,
         engine.max_model_len,
-        engine.kv_bytes_per_token,
+        engine.payload_layout.token_bytes,
         engine.fingerprint,
     )
     if not engine.exact:

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine_agents.nodes.kv_layout import PayloadLayout
+
 _MAGIC = int.from_bytes(b"qsgg", "little")
 _VERSION = 4
 PAYLOAD_VERSION = 1  # of the block payload's layout; part of what two nodes must agree on
@@ -73,6 +75,11 @@ class KvLayout:
     def token_bytes(self) -> int:
         """Bytes of KV per token."""
         return sum(plane.row_bytes for plane in self.planes)
+
+    @property
+    def payload_layout(self) -> PayloadLayout:
+        """The layout of a block's payload."""
+        return PayloadLayout(tuple(plane.row_bytes for plane in self.planes))
 
 
 @dataclass(frozen=True, slots=True)

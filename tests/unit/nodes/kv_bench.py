@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from engine_agents.nodes.counters import NodeCounters
 from engine_agents.nodes.kv_blocks import Block, BlockStore
 from engine_agents.nodes.kv_connection import PullSource, RelayRoute
+from engine_agents.nodes.kv_layout import PayloadLayout
 from engine_agents.nodes.kv_prefix import Cut, cut_blocks
 from engine_agents.nodes.kv_puller import KvPuller
 from engine_agents.nodes.kv_server import KvServer
@@ -17,6 +18,7 @@ from engine_agents.nodes.leases import LeaseTable
 from engine_agents.nodes.progress import Progress
 
 FINGERPRINT = "model-a"
+LAYOUT = PayloadLayout((4, 8, 4))
 BLOCK_BYTES = 5000
 
 
@@ -50,7 +52,7 @@ async def source(fingerprint: str = FINGERPRINT, idle_s: float = 20.0) -> AsyncI
         leases,
         fingerprint=fingerprint,
         block_tokens=64,
-        kv_bytes_per_token=1,
+        layout=LAYOUT,
         counters=counters,
         progress=Progress(),
         idle_s=idle_s,
@@ -75,9 +77,16 @@ class Target:
         return all((block := self.store.get(cut.hash)) and block.payload == payload_of(cut) for cut in cuts)
 
 
-def target(capacity_tokens: int = 100_000, stall_s: float = 20.0) -> Target:
+def target(capacity_tokens: int = 100_000, stall_s: float = 20.0, *, joins: bool = True) -> Target:
     store, counters = BlockStore(capacity_tokens), NodeCounters()
-    puller = KvPuller(store, fingerprint=FINGERPRINT, counters=counters, progress=Progress(), stall_s=stall_s)
+    puller = KvPuller(
+        store,
+        fingerprint=FINGERPRINT,
+        counters=counters,
+        progress=Progress(),
+        layout=LAYOUT if joins else None,
+        stall_s=stall_s,
+    )
     return Target(store, puller, counters)
 
 

@@ -88,6 +88,31 @@ async def test_wrong_kv_changes_the_answer(change):
     assert await generated(moved(await filled(prompt), prompt, change), prompt) != alone
 
 
+JOINS = {
+    "in the wrong order": lambda layout, head, rest: layout.joined([rest, head]),
+    "with a row twice": lambda layout, head, rest: (
+        head[1] + head[1][-layout.token_bytes :] + rest[1][layout.token_bytes :]
+    ),
+    "with another block's beginning": lambda layout, head, rest: bytes(len(head[1])) + rest[1],
+}
+
+
+@pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
+async def test_a_block_joined_wrongly_changes_the_answer(join):
+    prompt = prompt_of(230)
+    source = await filled(prompt)
+    alone = await generated(EmulatedEngine("m", INSTANT), prompt)
+
+    def rejoined(blocks, join):
+        layout, block = source.payload_layout, blocks[1]
+        head, rest = ((end - start, layout.part(block.payload, 64, start, end)) for start, end in ((0, 30), (30, 64)))
+        return [blocks[0], Block(block.hash, 64, join(layout, head, rest)), *blocks[2:]]
+
+    right = moved(source, prompt, lambda blocks: rejoined(blocks, lambda layout, *parts: layout.joined(parts)))
+    assert await generated(right, prompt) == alone
+    assert await generated(moved(source, prompt, lambda blocks: rejoined(blocks, join)), prompt) != alone
+
+
 async def test_a_lost_block_is_computed_again_with_all_behind_it():
     prompt = prompt_of(230)
     target = moved(await filled(prompt), prompt, lambda blocks: [blocks[0], *blocks[2:]])
