@@ -30,11 +30,24 @@ class ValkeyServer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
-        self.url = f"redis://127.0.0.1:{self.port}/0"
         self._process: asyncio.subprocess.Process | None = None
 
+    @property
+    def url(self) -> str:
+        """Its address, which stays the same once it has been started."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
     async def start(self) -> None:
-        """Start and wait until it answers."""
+        """Start and wait until it answers; the first time on another port where somebody has taken this one."""
+        is_first = self._process is None
+        while not await self._start_on_port():
+            log = (self.folder / "valkey.log").read_text()
+            if not is_first or "Address already in use" not in log:
+                raise RuntimeError(log)
+            (self.folder / "valkey.log").unlink()
+            self.port = free_port()
+
+    async def _start_on_port(self) -> bool:
         options = {
             "port": self.port,
             "bind": "127.0.0.1",
@@ -49,10 +62,10 @@ class ValkeyServer:
         async with Redis.from_url(self.url) as client:
             while True:
                 with contextlib.suppress(RedisError, OSError):
-                    if await client.ping():
-                        return
+                    if (await client.info("server"))["process_id"] == self._process.pid:
+                        return True
                 if self._process.returncode is not None:
-                    raise RuntimeError((self.folder / "valkey.log").read_text())
+                    return False
                 await asyncio.sleep(0.02)
 
     async def stop(self) -> None:
