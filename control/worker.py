@@ -7,24 +7,43 @@ from typing import Any
 from celery.signals import worker_ready
 
 from control.celery_app import create_celery, send_order, tie_children_to_worker, waiting_orders
-from control.orders import CONTROL_QUEUE, REPORT_LINK, REPORT_POLICY, SWEEP, Order
+from control.orders import (
+    ADVANCE_OPERATION,
+    CONTROL_QUEUE,
+    REPORT_LINK,
+    REPORT_POLICY,
+    REPORT_STEP,
+    SWEEP,
+    SWEEP_OPERATIONS,
+    Order,
+)
+from control.services.fleet_push import sweep_observers
 from control.services.link_rollout import LinkReport, record_link_report, sweep_links
+from control.services.operation_engine import StepReport, advance_operation, record_step_report, sweep_operations
 from control.services.plane import ControlPlane
 from control.services.rollout import Report, record_report, sweep_gateways
 from control.settings import Settings
 from control.store.session import open_database
+from control.telemetry.sightings import sightings_reader
 
 SWEEP_EVERY_S = 5.0
+SWEEP_OPERATIONS_EVERY_S = 1.0
 
 log = logging.getLogger(__name__)
 settings = Settings.from_environment()
 app = create_celery(settings, "control")
+app.conf.beat_scheduler = "control.leader_beat:LeaderScheduler"
 app.conf.beat_schedule = {
     "sweep": {
         "task": SWEEP,
         "schedule": SWEEP_EVERY_S,
         "options": {"queue": CONTROL_QUEUE, "expires": SWEEP_EVERY_S},
-    }
+    },
+    "sweep_operations": {
+        "task": SWEEP_OPERATIONS,
+        "schedule": SWEEP_OPERATIONS_EVERY_S,
+        "options": {"queue": CONTROL_QUEUE, "expires": SWEEP_OPERATIONS_EVERY_S},
+    },
 }
 tie_children_to_worker()
 
@@ -42,7 +61,8 @@ def _sweep_at_once(**_: Any) -> None:
 @cache
 def _plane() -> ControlPlane:
     # Opened by the first task, so after the fork: a connection must not be shared between processes.
-    return ControlPlane(open_database(settings.database_url), _send)
+    sightings = sightings_reader(settings.redis_url)
+    return ControlPlane(open_database(settings.database_url), _send, sightings=sightings)
 
 
 @app.task(name=REPORT_POLICY)  # type: ignore[untyped-decorator]
@@ -57,10 +77,29 @@ def report_link(**arguments: Any) -> None:
     record_link_report(_plane(), LinkReport.from_arguments(arguments))
 
 
+@app.task(name=REPORT_STEP)  # type: ignore[untyped-decorator]
+def report_step(**arguments: Any) -> None:
+    """Take what an agent says of an operation's step, and move the operation on."""
+    record_step_report(_plane(), StepReport.from_arguments(arguments))
+
+
+@app.task(name=ADVANCE_OPERATION)  # type: ignore[untyped-decorator]
+def advance(*, operation_id: int) -> None:
+    """Move one operation on."""
+    advance_operation(_plane(), operation_id)
+
+
+@app.task(name=SWEEP_OPERATIONS)  # type: ignore[untyped-decorator]
+def sweep_open_operations() -> None:
+    """Move all open operations on."""
+    sweep_operations(_plane())
+
+
 @app.task(name=SWEEP)  # type: ignore[untyped-decorator]
 def sweep() -> None:
     """Send the active policy again where it is missing; finds what a lost message missed."""
     waiting = partial(waiting_orders, app)
     pushed = [*sweep_gateways(_plane(), waiting), *sweep_links(_plane(), waiting)]
+    sweep_observers(_plane(), waiting)
     if pushed:
         log.info("sent the active policy to %s", ", ".join(pushed))

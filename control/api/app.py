@@ -4,13 +4,14 @@ from functools import partial
 
 from fastapi import APIRouter, FastAPI
 
-from control.api import fleet, operation, policies, tenants
+from control.api import fleet, operation, operations, policies, tenants
 from control.api.problems import PROBLEM_RESPONSES, PageErrorHandler, install_problems
 from control.celery_app import create_celery, send_order
 from control.orders import Order
 from control.services.plane import ControlPlane
 from control.settings import Settings
 from control.store.session import open_database
+from control.telemetry.sightings import sightings_reader
 
 
 def open_plane(settings: Settings) -> ControlPlane:
@@ -20,7 +21,8 @@ def open_plane(settings: Settings) -> ControlPlane:
     def send_later(order: Order) -> None:
         send(order)
 
-    return ControlPlane(open_database(settings.database_url), send_later)
+    sightings = sightings_reader(settings.redis_url)
+    return ControlPlane(open_database(settings.database_url), send_later, sightings=sightings)
 
 
 def include_api(app: FastAPI, plane: ControlPlane, page_error: PageErrorHandler | None = None) -> None:
@@ -33,7 +35,7 @@ def include_api(app: FastAPI, plane: ControlPlane, page_error: PageErrorHandler 
     """
     app.state.plane = plane
     root = APIRouter(prefix="/api/v1", responses=PROBLEM_RESPONSES)
-    for router in (fleet.router, tenants.router, policies.router, operation.router):
+    for router in (fleet.router, tenants.router, policies.router, operations.router, operation.router):
         root.include_router(router)
     app.include_router(root)
     install_problems(app, page_error)

@@ -1,9 +1,10 @@
-"""What every use case needs to act: the database, a way to send orders, and a clock."""
+"""What every use case needs to act: the database, a way to send orders, a clock, and what observers see of nodes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from control.domain.staleness import NOTHING_SEEN, Sightings
 from control.orders import Send
 from control.store.session import Database
 
@@ -13,6 +14,11 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def see_nothing() -> Sightings:
+    """Where no telemetry is read: every node is stale."""
+    return NOTHING_SEEN
+
+
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
     """The edges that services act through."""
@@ -20,3 +26,4 @@ class ControlPlane:
     database: Database
     send: Send
     now: Callable[[], datetime] = utc_now
+    sightings: Callable[[], Sightings] = see_nothing

@@ -52,7 +52,7 @@ class GatewayStatus:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An agent's word on one gateway; `revision` is what the gateway itself said it runs."""
+    """An agent's word on one gateway; the revisions of policy and fleet are what the gateway itself said it runs."""
 
     order_id: str
     gateway: str
@@ -61,6 +61,7 @@ class Report:
     state: str
     error: str
     observed_at: datetime
+    fleet_revision: int | None = None
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> "Report":
@@ -69,7 +70,7 @@ class Report:
         Raises:
             KeyError, TypeError, ValueError: they are not a report's.
         """
-        revision = arguments["revision"]
+        revision, fleet_revision = arguments["revision"], arguments.get("fleet_revision")
         return cls(
             order_id=str(arguments["order_id"]),
             gateway=str(arguments["gateway"]),
@@ -78,6 +79,7 @@ class Report:
             state=str(arguments["state"]),
             error=str(arguments.get("error") or ""),
             observed_at=datetime.fromtimestamp(float(arguments["applied_at_s"]), UTC),
+            fleet_revision=None if fleet_revision is None else int(fleet_revision),
         )
 
 
@@ -131,6 +133,11 @@ def needs_push(report: GatewayReportRow | LinkReportRow | None, active: int, now
     return now - report.received_at >= REPORT_EXPECTED_EVERY
 
 
+def is_behind(report: GatewayReportRow | None, fleet_revision: int) -> bool:
+    """Whether a gateway runs another fleet than the stored one."""
+    return report is not None and (report.fleet_revision or 0) != fleet_revision
+
+
 def load_statuses(session: Session, active: int | None, now: datetime) -> list[GatewayStatus]:
     """Status of every gateway, by name."""
     reports = {row.gateway: row for row in session.exec(select(GatewayReportRow))}
@@ -146,6 +153,7 @@ def record_report(plane: ControlPlane, report: Report) -> bool:
     values: dict[str, Any] = {
         "order_id": report.order_id,
         "revision": report.revision,
+        "fleet_revision": report.fleet_revision,
         "state": report.state,
         "error": report.error[:500],
         "observed_at": report.observed_at,
@@ -192,13 +200,18 @@ def sweep_gateways(plane: ControlPlane, waiting_orders: Callable[[str], int]) ->
     due = [
         gateway
         for gateway in fleet.gateways
-        if needs_push(reports.get(gateway.name), revision.number, plane.now())
+        if (
+            needs_push(reports.get(gateway.name), revision.number, plane.now())
+            or is_behind(reports.get(gateway.name), fleet.revision)
+        )
         and waiting_orders(site_queue(gateway.site)) < MAX_WAITING_ORDERS
     ]
     for gateway in due:
         # A number that was never given out here comes from a database that is gone: ours is the one that counts.
         report = reports.get(gateway.name)
-        is_foreign = report is not None and report.revision is not None and report.revision > newest
+        is_foreign = report is not None and (
+            (report.revision or 0) > newest or (report.fleet_revision or 0) > fleet.revision
+        )
         for order in push_orders(fleet, [gateway], revision.number, revision.document, force=is_foreign):
             plane.send(order)
     return [gateway.name for gateway in due]

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from engine_agents.nodes.completions import Completion, completion_of
 from engine_agents.nodes.errors import RequestError, error_reply
-from engine_agents.nodes.extensions import extension_routes
+from engine_agents.nodes.extensions import EndProcess, extension_routes
 from engine_agents.nodes.metrics import registry_of
 from engine_agents.nodes.node import Node
 from engine_agents.nodes.responses import ClientClosedError, EventStream, JsonWork, WatchedResponse
@@ -28,9 +28,9 @@ from engine_agents.nodes.schemas import (
 )
 
 
-def node_app(node: Node, site_secret: str) -> Starlette:
+def node_app(node: Node, site_secret: str, end_process: EndProcess | None = None) -> Starlette:
     """The ASGI application of one node; an empty secret shuts the routes that change something."""
-    routes = [*_serving_routes(node), *_watching_routes(node), *extension_routes(node, site_secret)]
+    routes = [*_serving_routes(node), *_watching_routes(node), *extension_routes(node, site_secret, end_process)]
     handlers = {RequestError: _on_error, HTTPException: _on_http_exception, ClientDisconnect: _on_disconnect}
     return Starlette(routes=routes, exception_handlers=handlers)
 

@@ -1,14 +1,22 @@
-"""What our nodes offer beyond the stock dialect: who they are, and a grip on leases and cache."""
+"""What our nodes offer beyond the stock dialect: who they are, a grip on leases and cache, and orders they take."""
 
 import hmac
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from engine_agents.nodes.duty import APPLIED, Fence, StaleOrderError
 from engine_agents.nodes.errors import RequestError
 from engine_agents.nodes.node import Node
+from engine_agents.nodes.schemas import DutyRequest, RestartRequest, decode_body
+
+STEP_HEADER = "PDD-Step"
+FENCE_HEADER = "PDD-Fencing-Token"
+
+EndProcess = Callable[[], None]
 
 
 def node_info(node: Node) -> dict[str, Any]:
@@ -39,6 +47,7 @@ def node_info(node: Node) -> dict[str, Any]:
             "stranded_bytes": stranded.size_bytes,
             "stranded_age_s": stranded.oldest_age_s,
         },
+        "duty": {"role": node.duty.role, "draining": node.duty.draining},
         "counters": node.counters.to_document(),
         "exact": engine.exact,
         "last_progress_s": node.progress.age_s(),
@@ -61,8 +70,23 @@ def lease_list(node: Node) -> list[dict[str, Any]]:
     ]
 
 
-def extension_routes(node: Node, site_secret: str) -> list[Route]:
-    """The routes under /pdd/v1; those that change something need the site's secret, and without one are shut."""
+def fence_of(request: Request) -> Fence:
+    """Which order this is.
+
+    Raises:
+        RequestError: it does not say.
+    """
+    try:
+        return Fence(request.headers.get(STEP_HEADER, ""), int(request.headers[FENCE_HEADER]))
+    except (KeyError, ValueError):
+        raise RequestError(f"an order needs a number in {FENCE_HEADER}") from None
+
+
+def extension_routes(node: Node, site_secret: str, end_process: EndProcess | None = None) -> list[Route]:
+    """The routes under /pdd/v1; those that change something need the site's secret, and without one are shut.
+
+    Without `end_process` the node cannot be restarted from here: its process has other nodes as well.
+    """
 
     def authorize(request: Request) -> None:
         if not site_secret:
@@ -89,8 +113,36 @@ def extension_routes(node: Node, site_secret: str) -> list[Route]:
         authorize(request)
         return JSONResponse({"dropped_tokens": node.engine.store.clear()})
 
+    async def assign_duty(request: Request) -> Response:
+        authorize(request)
+        duty = decode_body(await request.body(), DutyRequest)
+        try:
+            effect = node.duty.assign(duty.role, fence_of(request), draining=duty.draining)
+        except StaleOrderError as error:
+            raise RequestError(str(error), status=409, code="stale_order") from None
+        return JSONResponse({"effect": effect})
+
+    async def restart(request: Request) -> Response:
+        authorize(request)
+        if end_process is None:
+            raise RequestError("this process hosts other nodes as well", status=501)
+        asked = decode_body(await request.body(), RestartRequest)
+        try:
+            effect = node.duty.end(fence_of(request), is_this_incarnation=asked.incarnation == node.id)
+        except StaleOrderError as error:
+            raise RequestError(str(error), status=409, code="stale_order") from None
+        if effect == APPLIED:
+            end_process()
+        return JSONResponse({"effect": effect})
+
+    async def list_orders(_: Request) -> Response:
+        return JSONResponse({"orders": node.duty.orders()})
+
     return [
         Route("/pdd/v1/node", show_node),
+        Route("/pdd/v1/duty", assign_duty, methods=["PUT"]),
+        Route("/pdd/v1/restart", restart, methods=["POST"]),
+        Route("/pdd/v1/orders", list_orders),
         Route("/pdd/v1/leases", list_leases),
         Route("/pdd/v1/leases/{lease_id}", release_lease, methods=["DELETE"]),
         Route("/pdd/v1/cache", drop_cache, methods=["DELETE"]),

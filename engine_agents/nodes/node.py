@@ -11,6 +11,7 @@ from functools import partial
 from control.domain.prefix import BLOCK_TOKENS
 from engine_agents.nodes.admission import Admission
 from engine_agents.nodes.counters import NodeCounters
+from engine_agents.nodes.duty import Duty
 from engine_agents.nodes.engine import Engine, Generation, Sampling, Step
 from engine_agents.nodes.errors import LeaseRoomError, PrefixGoneError
 from engine_agents.nodes.kv_blocks import Block
@@ -77,6 +78,7 @@ class Node:
         self.engine = engine
         self.block_tokens = BLOCK_TOKENS
         self.counters = NodeCounters()
+        self.duty = Duty(name)
         self.progress = Progress(limits.stall_after_s)
         self.admission = Admission(engine.slots, limits.queue_limit, self.progress)
         self.leases = LeaseTable(engine.store, limits.lease_ttl_s)

@@ -1,6 +1,6 @@
 """What the node dialect's requests look like, checked at the door."""
 
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -106,6 +106,19 @@ class TokenizeRequest(msgspec.Struct, frozen=True):
     tools: list[dict[str, Any]] | None = None
     add_generation_prompt: bool = True
     add_special_tokens: bool | None = None
+
+
+class DutyRequest(msgspec.Struct, frozen=True):
+    """What a node is meant for."""
+
+    role: Literal["prefill", "relay", "main"]
+    draining: bool = False
+
+
+class RestartRequest(msgspec.Struct, frozen=True):
+    """Which incarnation should end."""
+
+    incarnation: str
 
 
 class DetokenizeRequest(msgspec.Struct, frozen=True):

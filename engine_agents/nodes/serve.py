@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -18,6 +19,7 @@ from engine_agents.nodes.node import Node, NodeLimits
 
 BACKLOG = 1024
 SHUTDOWN_S = 1
+END_AFTER_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,10 @@ async def serve_node(
         OSError: an address cannot be bound.
     """
     spec = NodeSpec(engine, name, kv_host, kv_port, limits or NodeLimits())
-    async with running_node(spec) as node, serving(node_app(node, site_secret), host=host, port=port) as bound:
+    async with (
+        running_node(spec) as node,
+        serving(node_app(node, site_secret, end_soon), host=host, port=port) as bound,
+    ):
         announce(f"http://{host}:{bound}")
         await stopped()
 
@@ -115,11 +120,17 @@ async def serve_nodes(specs: Sequence[NodeSpec], *, host: str, port: int, site_s
     """
     async with AsyncExitStack() as stack:
         nodes = [await stack.enter_async_context(running_node(spec)) for spec in specs]
-        apps: dict[str, ASGIApp] = {node.name: node_app(node, site_secret) for node in nodes}
+        end_process = end_soon if len(nodes) == 1 else None
+        apps: dict[str, ASGIApp] = {node.name: node_app(node, site_secret, end_process) for node in nodes}
         bound = await stack.enter_async_context(serving(fleet_app(apps), host=host, port=port))
         for node in nodes:
             announce(f"http://{host}:{bound}/nodes/{node.name}")
         await stopped()
+
+
+def end_soon() -> None:
+    """Have this process end as if it had been asked to, once the answer that said so is out."""
+    asyncio.get_running_loop().call_later(END_AFTER_S, os.kill, os.getpid(), signal.SIGTERM)
 
 
 def announce(url: str, write: Callable[[str], object] = sys.stdout.write) -> None:

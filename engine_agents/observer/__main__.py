@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 from control.settings import Settings
 from control.stopping import run_until_signalled
 from control.telemetry.records import SampleBatch
-from engine_agents.observer.config import ObserverConfig, load_config, load_site_of_fleet
+from engine_agents.observer.config import ObserverConfig, WatchedFile, load_config, load_site_of_fleet, watched_path
 from engine_agents.observer.outbox import Outbox
 from engine_agents.observer.scrape import Scraper
 
@@ -46,7 +46,7 @@ async def observe(scraper: Scraper, outbox: Outbox, site: str) -> None:
         outbox.put(batch)
 
 
-async def serve(site: str, config: ObserverConfig, redis_url: str) -> None:
+async def serve(site: str, config: ObserverConfig | WatchedFile, redis_url: str) -> None:
     """Observe until SIGTERM or SIGINT."""
     redis = Redis.from_url(
         redis_url,
@@ -56,10 +56,16 @@ async def serve(site: str, config: ObserverConfig, redis_url: str) -> None:
     )
     outbox = Outbox(redis, site)
     async with redis, aiohttp.ClientSession() as session:
-        work = asyncio.gather(outbox.run(), observe(Scraper(session, site, config), outbox, site))
-        logger.info("observing %d nodes and %d links of %s", len(config.nodes), len(config.links), site)
+        source = config.refresh if isinstance(config, WatchedFile) else config
+        work = asyncio.gather(outbox.run(), observe(Scraper(session, site, source), outbox, site))
+        logger.info("observing %s", site)
         await run_until_signalled(work)
     logger.info("stopped")
+
+
+def _watched(path: Path, data_dir: Path, site: str) -> WatchedFile:
+    """The fleet document to begin with, and the file that says what it has become."""
+    return WatchedFile(watched_path(data_dir, site), site, load_site_of_fleet(path, site))
 
 
 def main() -> None:
@@ -72,7 +78,7 @@ def main() -> None:
     settings = Settings.from_environment()
     path = arguments.config or settings.data_dir / "fleet.json"
     try:
-        config = load_config(path) if arguments.config else load_site_of_fleet(path, arguments.site)
+        config = load_config(path) if arguments.config else _watched(path, settings.data_dir, arguments.site)
     except (OSError, ValueError) as error:
         parser.error(f"{path}: {error}")
     asyncio.run(serve(arguments.site, config, settings.redis_url))

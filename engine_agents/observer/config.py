@@ -1,11 +1,14 @@
 """What an observer is told to watch: `observer.json`, or its site's part of the fleet document."""
 
 import json
+import logging
 from pathlib import Path
 
 import msgspec
 
 from control.domain.topology import FleetSnapshot
+
+logger = logging.getLogger(__name__)
 
 
 class WatchedNode(msgspec.Struct, frozen=True):
@@ -43,6 +46,35 @@ def load_config(path: Path) -> ObserverConfig:
         ValueError: it is not what it must be.
     """
     return msgspec.json.decode(path.read_bytes(), type=ObserverConfig)
+
+
+def watched_path(data_dir: Path, site: str) -> Path:
+    """Where a site's agent keeps the fleet that its observer should watch."""
+    return data_dir / f"watched-{site}.json"
+
+
+class WatchedFile:
+    """The fleet document that a site's agent keeps up to date, read again whenever it was replaced."""
+
+    def __init__(self, path: Path, site: str, first: ObserverConfig) -> None:
+        self._path = path
+        self._site = site
+        self._stamp: tuple[int, int] | None = None
+        self.config = first
+
+    def refresh(self) -> ObserverConfig:
+        """What to watch now; a file that is missing or broken changes nothing."""
+        try:
+            status = self._path.stat()
+            stamp = (status.st_mtime_ns, status.st_ino)
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self.config = load_site_of_fleet(self._path, self._site)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            logger.warning("%s cannot be read: %s", self._path, error)
+        return self.config
 
 
 def load_site_of_fleet(path: Path, site: str) -> ObserverConfig:

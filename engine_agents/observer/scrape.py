@@ -1,6 +1,7 @@
 """Asks every node and relay of a site at once, over kept connections; silence is an answer too."""
 
 import asyncio
+from collections.abc import Callable
 from typing import TypeVar
 
 import aiohttp
@@ -19,21 +20,24 @@ T = TypeVar("T")
 class Scraper:
     """One site's nodes and relays."""
 
-    def __init__(self, session: aiohttp.ClientSession, site: str, config: ObserverConfig) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, site: str, config: ObserverConfig | Callable[[], ObserverConfig]
+    ) -> None:
         self._session = session
         self._site = site
-        self._config = config
+        self._configure = config if callable(config) else lambda: config
 
     async def scrape(self) -> tuple[tuple[NodeSample, ...], tuple[LinkSample, ...]]:
-        """One sample of each node and each link, within `TIMEOUT_S` whatever they do."""
-        relays = list(dict.fromkeys(link.admin_url for link in self._config.links))
-        nodes = asyncio.gather(*(self._ask_node(node) for node in self._config.nodes))
+        """One sample of each node and each link that is watched now, within `TIMEOUT_S` whatever they do."""
+        config = self._configure()
+        relays = list(dict.fromkeys(link.admin_url for link in config.links))
+        nodes = asyncio.gather(*(self._ask_node(node) for node in config.nodes))
         links = asyncio.gather(*(self._ask_relay(url) for url in relays))
         infos, answers = await asyncio.gather(nodes, links)
         by_relay = dict(zip(relays, answers, strict=True))
         return (
-            tuple(node_sample(self._site, node, info) for node, info in zip(self._config.nodes, infos, strict=True)),
-            tuple(link_sample(link, by_relay[link.admin_url]) for link in self._config.links),
+            tuple(node_sample(self._site, node, info) for node, info in zip(config.nodes, infos, strict=True)),
+            tuple(link_sample(link, by_relay[link.admin_url]) for link in config.links),
         )
 
     async def _ask_node(self, node: WatchedNode) -> NodeInfo | None:

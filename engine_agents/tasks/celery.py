@@ -6,7 +6,8 @@ from control.celery_app import create_celery, tie_children_to_worker
 from control.settings import Settings
 
 settings = Settings.from_environment()
-app = create_celery(settings, "agent", include=("engine_agents.tasks.policies", "engine_agents.tasks.links"))
+_MODULES = ("policies", "links", "sites", "nodes", "gateways", "probes")
+app = create_celery(settings, "agent", include=tuple(f"engine_agents.tasks.{module}" for module in _MODULES))
 tie_children_to_worker()
 # A push every few seconds is no news; its failure is reported, not logged.
 logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -21,6 +21,7 @@ class Observation:
 
     revision: int | None
     error: str
+    fleet_revision: int = 0
 
 
 @app.task(name=PUSH_POLICY)  # type: ignore[untyped-decorator]
@@ -43,6 +44,7 @@ def push_policy(
         "gateway": gateway["name"],
         "site": gateway["site"],
         "revision": observation.revision,
+        "fleet_revision": observation.fleet_revision,
         "state": "failed" if observation.error else "applied",
         "error": observation.error,
         "applied_at_s": time.time(),
@@ -62,12 +64,13 @@ def apply_policy(client: httpx.Client, body: dict[str, Any], *, force: bool) -> 
             error = f"the gateway refused with {answer.status_code}: {_words_of(answer)}"
         running = client.get("/admin/v1/config")
         running.raise_for_status()
-        revision = int(running.json()["revision"])
+        document = running.json()
+        revision, fleet_revision = int(document["revision"]), int(document.get("fleet_revision") or 0)
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as failure:
         return Observation(None, (error or f"{type(failure).__name__}: {failure}")[:_ERROR_LENGTH])
     if not error and revision < body["revision"]:
         error = f"the gateway still runs revision {revision}"
-    return Observation(revision, error[:_ERROR_LENGTH])
+    return Observation(revision, error[:_ERROR_LENGTH], fleet_revision)
 
 
 def _words_of(answer: httpx.Response) -> str:

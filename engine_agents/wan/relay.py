@@ -11,6 +11,7 @@ from engine_agents.wan.config import Network, first_allowed, parse_preamble, spl
 from engine_agents.wan.endpoint import Endpoint
 from engine_agents.wan.flow import Flow
 from engine_agents.wan.link import ShapedLink
+from engine_agents.wan.probe import PROBE_TARGET, ProbeSource
 
 MAX_PREAMBLE_BYTES = 4096
 PREAMBLE_TIMEOUT_S = 10.0
@@ -33,6 +34,7 @@ class Relay:
         self._networks = tuple(networks)
         self._server: asyncio.Server | None = None
         self._handshakes: dict[asyncio.Task[None], Endpoint] = {}
+        self._probes = ProbeSource()
 
     @property
     def handshakes(self) -> int:
@@ -54,6 +56,7 @@ class Relay:
             puller.abort()
         for link in self.links.values():
             link.close()
+        await self._probes.close()
         if self._server is not None:
             await self._server.wait_closed()
 
@@ -88,7 +91,7 @@ class Relay:
             raise RefusedError("unknown link")
         if len(link.flows) >= MAX_FLOWS_PER_LINK:
             raise RefusedError("too many flows on this link")
-        source = await self._connect(preamble.target)
+        source = await self._source_of(preamble.target)
         try:
             await asyncio.sleep(link.shape.rtt_s)  # what the handshake of a connection across the link would take
         except asyncio.CancelledError:
@@ -106,6 +109,13 @@ class Relay:
             on_closed=link.remove,
         )
         link.add(flow)
+
+    async def _source_of(self, target: str) -> Endpoint:
+        """The node that KV comes from, or the relay's own source for whoever measures the link."""
+        if target != PROBE_TARGET:
+            return await self._connect(target)
+        host, port = split_address(await self._probes.address())
+        return await _connect_endpoint(host, port)
 
     async def _connect(self, target: str) -> Endpoint:
         """Connect to an allowed target; the address checked is the address connected to."""

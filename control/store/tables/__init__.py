@@ -13,6 +13,7 @@ from control.store.tables.inventory import (
     SiteRow,
     TenantRow,
 )
+from control.store.tables.operations import LeaseRow, LinkProbeRow, OperationRow, OperationStepRow
 from control.store.tables.policy import GatewayReportRow, LinkReportRow, PolicyActivationRow, PolicyRevisionRow
 
 __all__ = [
@@ -23,12 +24,16 @@ __all__ = [
     "GatewayReportRow",
     "GatewayRow",
     "ImmutableRowError",
+    "LeaseRow",
+    "LinkProbeRow",
     "LinkReportRow",
     "LinkRow",
     "LoginFailureRow",
     "LoginKeyRow",
     "ModelProfileRow",
     "NodeRow",
+    "OperationRow",
+    "OperationStepRow",
     "PolicyActivationRow",
     "PolicyRevisionRow",
     "Row",

@@ -45,6 +45,7 @@ class GatewayReportRow(Row, table=True):
     gateway: str = Field(primary_key=True, foreign_key="gateway.name")
     order_id: str
     revision: int | None = None
+    fleet_revision: int | None = None
     state: str
     error: str = ""
     observed_at: datetime = moment()
