@@ -107,7 +107,7 @@ FACES: dict[type[ControlError], Face] = {
     ForbiddenError: Face(403, "forbidden", "Not allowed"),
     CsrfError: Face(403, "csrf-failed", "The form has expired"),
     NotFoundError: Face(404, "not-found", "Not found"),
-    ConflictError: Face(409, "conflict", "ConflictError"),
+    ConflictError: Face(409, "conflict", "It contradicts what is stored"),
     InUseError: Face(409, "in-use", "It is in use"),
     StaleRevisionError: Face(412, "stale-revision", "It has changed meanwhile"),
     PreconditionRequiredError: Face(428, "precondition-required", "Say what it was made against"),

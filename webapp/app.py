@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from starlette.exceptions import HTTPException
 
 from control.api.app import include_api, open_plane
+from control.api.security import SecurityHeaders
 from control.errors import ControlError, UnauthenticatedError, face_of
 from control.services.plane import ControlPlane
 from control.settings import Settings
@@ -20,7 +21,7 @@ from webapp.feed import READ_BLOCK_MS, LiveFeed
 from webapp.metrics import metrics_router
 from webapp.pages import demo, knob, live, reference, session
 from webapp.render import Pages
-from webapp.security import SecurityHeaders
+from webapp.security import CONTENT_SECURITY_POLICY
 
 STATIC = Path(__file__).parent.parent / "static"
 FEED_TIMEOUT_S = READ_BLOCK_MS / 1000 + 5
@@ -62,7 +63,7 @@ def create_app(settings: Settings, plane: ControlPlane | None = None, static: Pa
     def health() -> dict[str, str]:
         return {"status": "ok"}
 
-    app.add_middleware(SecurityHeaders)
+    app.add_middleware(SecurityHeaders, content_security_policy=CONTENT_SECURITY_POLICY)
     return app
 
 

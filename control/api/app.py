@@ -6,6 +6,8 @@ from fastapi import APIRouter, FastAPI
 
 from control.api import fleet, operation, operations, policies, tenants
 from control.api.problems import PROBLEM_RESPONSES, PageErrorHandler, install_problems
+from control.api.security import SecurityHeaders
+from control.api.trust import router as trust_router
 from control.celery_app import create_celery, send_order
 from control.orders import Order
 from control.services.plane import ControlPlane
@@ -37,6 +39,7 @@ def include_api(app: FastAPI, plane: ControlPlane, page_error: PageErrorHandler 
     root = APIRouter(prefix="/api/v1", responses=PROBLEM_RESPONSES)
     for router in (fleet.router, tenants.router, policies.router, operations.router, operation.router):
         root.include_router(router)
+    root.include_router(trust_router)
     app.include_router(root)
     install_problems(app, page_error)
 
@@ -45,4 +48,5 @@ def create_api(settings: Settings, plane: ControlPlane | None = None) -> FastAPI
     """The API alone."""
     app = FastAPI(title="PDD control", version="0.1.0", docs_url=None, redoc_url=None)
     include_api(app, plane or open_plane(settings))
+    app.add_middleware(SecurityHeaders)
     return app

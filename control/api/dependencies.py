@@ -7,8 +7,19 @@ from fastapi import Depends, Request, Response
 from fastapi.security import APIKeyCookie, HTTPBearer
 from fastapi.security.http import HTTPAuthorizationCredentials
 
-from control.errors import UnauthenticatedError
-from control.services.access import Principal, Role, SignedIn, check_csrf, find_session, find_token, require_role
+from control.domain.access import Scope, required_scope
+from control.errors import ForbiddenError, UnauthenticatedError
+from control.services.access import (
+    Principal,
+    Role,
+    SignedIn,
+    check_csrf,
+    find_session,
+    find_token,
+    require_role,
+    require_scope,
+    touch_token,
+)
 from control.services.plane import ControlPlane
 
 SESSION_COOKIE = "pdd_session"
@@ -32,26 +43,42 @@ def get_plane(request: Request) -> ControlPlane:
 Plane = Annotated[ControlPlane, Depends(get_plane)]
 
 
-def get_principal(
-    request: Request,
-    plane: Plane,
-    bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
-    cookie: Annotated[str | None, Depends(_cookie)],
-) -> Principal:
+def identify(plane: ControlPlane, method: str, secret: str | None, cookie: str | None, csrf: str | None) -> Principal:
     """Whoever calls, by token or by session; a session's unsafe requests must carry its CSRF token.
 
     Raises:
         UnauthenticatedError: nobody known.
         CsrfError: a browser's unsafe request without its token.
     """
-    if bearer is None and cookie is None:
+    if secret is None and cookie is None:
         raise UnauthenticatedError
+    if secret is not None:
+        with plane.database.reading() as session:
+            principal = find_token(session, secret, plane.now())
+        touch_token(plane, secret)
+        return principal
     with plane.database.reading() as session:
-        if bearer is not None:
-            return find_token(session, bearer.credentials, plane.now())
         principal = find_session(session, cookie or "", plane.now())
-    if request.method not in _SAFE_METHODS:
-        check_csrf(principal, request.headers.get(CSRF_HEADER))
+    if method not in _SAFE_METHODS:
+        check_csrf(principal, csrf)
+    return principal
+
+
+def get_principal(
+    request: Request,
+    plane: Plane,
+    bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+    cookie: Annotated[str | None, Depends(_cookie)],
+) -> Principal:
+    """Whoever calls, if they have the scope that this request needs.
+
+    Raises:
+        UnauthenticatedError, CsrfError: as `identify`.
+        ForbiddenError: the scope is missing.
+    """
+    secret = bearer.credentials if bearer else None
+    principal = identify(plane, request.method, secret, cookie, request.headers.get(CSRF_HEADER))
+    require_scope(principal, required_scope(request.method, request.url.path))
     return principal
 
 
@@ -65,8 +92,17 @@ def allow(role: Role) -> Callable[[Principal], Principal]:
     return check
 
 
+def _person_or_admin(principal: Annotated[Principal, Depends(get_principal)]) -> Principal:
+    if not principal.is_person and Scope.ACCESS_ADMIN not in principal.granted:
+        raise ForbiddenError("A program needs the scope access:admin for this.")
+    return principal
+
+
 Viewer = Annotated[Principal, Depends(allow(Role.VIEWER))]
 Operator = Annotated[Principal, Depends(allow(Role.OPERATOR))]
+Admin = Annotated[Principal, Depends(allow(Role.ADMIN))]
+# Somebody who signed in and looks after what is their own, or whoever administers access.
+Person = Annotated[Principal, Depends(_person_or_admin)]
 
 
 def set_session_cookie(response: Response, signed_in: SignedIn, *, secure: bool) -> None:

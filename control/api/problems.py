@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from control.domain.policy import FieldProblem
 from control.errors import (
     ControlError,
-    InUseError,
     DatabaseUnavailableError,
+    InUseError,
     InvalidError,
     TooManyAttemptsError,
     UnauthenticatedError,

@@ -65,7 +65,9 @@ class TenantOut(FromDomain):
 class TenantCreatedOut(TenantOut):
     """A new tenant with its API key."""
 
-    key: str
+    key: str | None = Field(
+        description="Shown in this answer only; null in a repeated one, as the server keeps no more than its hash."
+    )
 
 
 class TenantIn(Strict):
@@ -202,16 +204,3 @@ class DemoTraffic(Strict):
     """Whether the demo traffic should run."""
 
     running: bool
-
-
-class AuditEventOut(FromDomain):
-    """Who changed what, from what, to what, and why."""
-
-    id: int
-    at: datetime
-    actor: str
-    action: str
-    target: str
-    before: Any
-    after: Any
-    reason: str

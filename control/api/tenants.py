@@ -1,9 +1,10 @@
 """Tenants over REST: an API key is in the answer that makes it, and never again."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from control.api.dependencies import Operator, Plane, Viewer
 from control.api.schemas import Page, TenantCreatedOut, TenantIn, TenantOut
+from control.api.show_once import show_once
 from control.services.fleet import load_tenants
 from control.services.tenants import create_tenant, delete_tenant
 
@@ -18,11 +19,13 @@ def list_tenants(plane: Plane, _: Viewer) -> Page[TenantOut]:
 
 
 @router.post("", status_code=201)
-def add_tenant(body: TenantIn, plane: Plane, principal: Operator, response: Response) -> TenantCreatedOut:
+def add_tenant(
+    body: TenantIn, plane: Plane, principal: Operator, request: Request, response: Response
+) -> TenantCreatedOut:
     """Let a tenant in. Keep the key: it cannot be read again."""
     tenant, key = create_tenant(plane, principal, body.name, body.classes, salt=body.salt)
     response.headers["Location"] = f"/api/v1/tenants/{tenant.name}"
-    response.headers["Cache-Control"] = "no-store"
+    show_once(request, response, "key")
     return TenantCreatedOut(name=tenant.name, classes=list(tenant.classes), salt=tenant.salt, key=key)
 
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from sqlmodel import col, select, update
 
+from control.domain.access import ROLE_SCOPES, in_order
 from control.errors import NotFoundError
 from control.services.access import Role, hash_password, hash_secret
 from control.services.audit import record_event
@@ -62,6 +63,7 @@ def ensure_token(
                 name=name,
                 secret_hash=hash_secret(secret),
                 role=role.value,
+                scopes=[*in_order(ROLE_SCOPES[role])],
                 created_by=created_by,
                 created_at=at,
                 expires_at=at + lifetime if lifetime else None,

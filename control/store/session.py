@@ -83,10 +83,10 @@ def open_database(url: str, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Database:
     if address.get_backend_name() != "sqlite":
         if address.drivername == "postgresql":
             address = address.set(drivername=_POSTGRESQL_DRIVER)
-        return Database(create_engine(address, pool_pre_ping=True))
+        return Database(create_engine(address, pool_pre_ping=True, hide_parameters=True))
     if address.database and address.database != ":memory:":
         Path(address.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(address, connect_args={"timeout": busy_timeout_s})
+    engine = create_engine(address, connect_args={"timeout": busy_timeout_s}, hide_parameters=True)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return Database(engine)

@@ -50,7 +50,7 @@ def login(
     try:
         signed_in = sign_in_with_key(plane, key) if key else sign_in(plane, username, password, address)
     except (UnauthenticatedError, TooManyAttemptsError) as error:
-        return pages.render(
+        refused = pages.render(
             request,
             "login.html",
             status=face_of(error).status,
@@ -59,6 +59,9 @@ def login(
             username=username,
             error=error.detail,
         )
+        if isinstance(error, TooManyAttemptsError):
+            refused.headers["Retry-After"] = str(error.retry_after_s)
+        return refused
     response = RedirectResponse(local_path(next_path), 303)
     set_session_cookie(response, signed_in, secure=request.url.scheme == "https")
     return response

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from sqlalchemy import JSON
 from sqlmodel import Field
 
 from control.store.tables.base import Row, moment
@@ -31,17 +32,20 @@ class WebSessionRow(Row, table=True):
 
 
 class ApiTokenRow(Row, table=True):
-    """A program's way in; only the hash is kept."""
+    """A program's way in; only the hash is kept. One without an account belongs to the installation itself."""
 
     __tablename__ = "api_token"
     id: int | None = Field(default=None, primary_key=True)
     name: str
     secret_hash: str = Field(unique=True, repr=False)
     role: str
+    scopes: list[str] = Field(sa_type=JSON)
+    user_id: int | None = Field(default=None, foreign_key="app_user.id", index=True)
     created_by: str
     created_at: datetime = moment()
     expires_at: datetime | None = moment(nullable=True)
     revoked_at: datetime | None = moment(nullable=True)
+    last_used_at: datetime | None = moment(nullable=True)
 
 
 class LoginKeyRow(Row, table=True):

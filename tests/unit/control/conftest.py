@@ -3,6 +3,7 @@ import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from argon2 import PasswordHasher
 
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT
 from control.domain.topology import FleetSnapshot, Gateway, Link, Node, Role, Site
@@ -38,6 +39,12 @@ class Clock:
 
     def advance(self, **duration):
         self.now += timedelta(**duration)
+
+
+@pytest.fixture(autouse=True)
+def quick_hashes(monkeypatch):
+    """Passwords are hashed with a hundredth of the work: these tests guess none."""
+    monkeypatch.setattr("control.services.access._HASHER", PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,6 +15,7 @@ from control.settings import Settings
 API = "/api/v1"
 RELAY = "routing.relay_when_transfer_exceeds_s"
 CHANGE = {"changes": {RELAY: 0.8}, "reason": "slow link", "base_revision": 1, "apply": True}
+EXAMPLES = {"number": "1", "token_id": "1", "session_id": "0123456789abcdef"}
 METHODS = {"get", "put", "post", "patch", "delete"}
 
 
@@ -57,7 +59,7 @@ def operations(app):
     paths = app.openapi()["paths"]
     found = [(method, path) for path, item in paths.items() for method in item if method in METHODS]
     assert len(found) >= 15
-    return [(method, path.format(name="ams", number=1)) for method, path in found]
+    return [(method, re.sub(r"{(\w+)}", lambda match: EXAMPLES.get(match[1], "ams"), path)) for method, path in found]
 
 
 def slug(answer):
