@@ -36,14 +36,27 @@ def block_hashes(
 def tail_hash(tokens: Sequence[int], block_tokens: int = BLOCK_TOKENS, salt: bytes = b"") -> bytes | None:
     """Hash of the partial block at the end of a prompt; None where the prompt ends on a block."""
     full = len(tokens) // block_tokens * block_tokens
-    if full == len(tokens):
+    tail = tail_of(block_hashes(tokens[:full], block_tokens, salt), tokens[full:], salt)
+    return tail.hash if tail else None
+
+
+class Tail(NamedTuple):
+    """The partial block at the end of a sequence; `parent` is the hash of the block before it, or of none."""
+
+    parent: bytes
+    token_count: int
+    hash: bytes
+
+
+def tail_of(hashes: Sequence[bytes], rest: Sequence[int] | npt.NDArray[np.int32], salt: bytes = b"") -> Tail | None:
+    """The tail that the rest of a sequence is behind its full blocks; None where nothing is left."""
+    if len(rest) == 0:
         return None
-    parents = block_hashes(tokens[:full], block_tokens, salt)
-    parent = parents[-1] if parents else _root(salt)
-    return _child(parent, np.asarray(tokens[full:], dtype="<i4").tobytes())
+    parent = hashes[-1] if hashes else _root(salt)
+    return Tail(parent, len(rest), child_hash(parent, rest))
 
 
-def child_hash(parent: bytes | None, tokens: Sequence[int], salt: bytes = b"") -> bytes:
+def child_hash(parent: bytes | None, tokens: Sequence[int] | npt.NDArray[np.int32], salt: bytes = b"") -> bytes:
     """Hash of a block of any length that follows the block `parent` (None: it is the first of the prompt)."""
     return _child(_root(salt) if parent is None else parent, np.asarray(tokens, dtype="<i4").tobytes())
 
@@ -69,6 +82,7 @@ class _NodeBlocks:
     resident: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
     in_flight: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
     """The transfers that carry each block."""
+    tails: OrderedDict[bytes, Tail] = field(default_factory=OrderedDict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +177,35 @@ class PrefixIndex:
             for block in in_flight.keys() & last_first:
                 del in_flight[block]
         while len(resident) > blocks.capacity:
-            resident.popitem(last=False)
+            block, _ = resident.popitem(last=False)
+            blocks.tails.pop(block, None)
+
+    def add_tail(self, node: str, tail: Tail | None) -> None:
+        """The node holds this partial block as well; of several behind one block the last one is remembered."""
+        if tail is None:
+            return
+        blocks = self._blocks_of(node)
+        blocks.tails[tail.parent] = tail
+        blocks.tails.move_to_end(tail.parent)
+        while len(blocks.tails) > blocks.capacity:
+            blocks.tails.popitem(last=False)
+
+    def tail_tokens(
+        self, node: str, hashes: Sequence[bytes], following: Sequence[int] | npt.NDArray[np.int32], salt: bytes = b""
+    ) -> int:
+        """How many of the tokens that follow the resident blocks `hashes` the node holds as a partial block."""
+        blocks = self._nodes.get(node)
+        tail = blocks.tails.get(hashes[-1] if hashes else _root(salt)) if blocks else None
+        if tail is None or tail.token_count > len(following):
+            return 0
+        return tail.token_count if child_hash(tail.parent, following[: tail.token_count]) == tail.hash else 0
 
     def forget(self, node: str, hashes: Iterable[bytes]) -> None:
         """The node said that it does not hold these blocks."""
         blocks = self._blocks_of(node)
         for block in hashes:
             blocks.resident.pop(block, None)
+            blocks.tails.pop(block, None)
 
     def set_capacity(self, node: str, capacity_blocks: int) -> None:
         """Give one node its own capacity; applied at its next block."""

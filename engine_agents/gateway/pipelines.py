@@ -3,6 +3,7 @@
 import asyncio
 
 from control.domain.commit import Side
+from control.domain.prefix import tail_of
 from control.domain.routing import Pipeline
 from control.domain.topology import Node
 from engine_agents.gateway.decoding import decode_to_end
@@ -140,5 +141,8 @@ def _remember_answer(x: Exchange) -> None:
     main = x.facts.main_node
     if main and x.commit.output_tokens > x.commit.eager_tokens:
         evaluated = x.prompt.extended(x.commit.token_ids[:-1])
-        blocks = evaluated.block_hashes(x.config.fleet.block_tokens, x.salt.encode())
+        block_tokens, salt = x.config.fleet.block_tokens, x.salt.encode()
+        blocks = evaluated.block_hashes(block_tokens, salt)
         x.state.index.add_resident(main, blocks)
+        if not x.config.node(main).is_stock:
+            x.state.index.add_tail(main, tail_of(blocks, evaluated.block(len(blocks), block_tokens), salt))

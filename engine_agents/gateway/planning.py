@@ -136,6 +136,8 @@ def _inputs(x: Exchange, prompt: Prompt, matches: _Matches, choice: NodeChoice) 
     if choice.main is not None:
         match = matches[choice.main]
         resident, in_flight = match.resident_blocks * fleet.block_tokens, match.in_flight_blocks * fleet.block_tokens
+        if not in_flight:
+            resident += _tail_tokens(x, prompt, matches.hashes[: match.resident_blocks], choice.main)
         link = x.config.link(site, x.config.node(choice.main).site)
         known = match.resident_blocks + match.in_flight_blocks
         ahead = state.index.transfers_covering(choice.main, matches.hashes[match.resident_blocks : known])
@@ -157,6 +159,12 @@ def _inputs(x: Exchange, prompt: Prompt, matches: _Matches, choice: NodeChoice) 
         parameter_forces_direct=bool(x.request.forced_direct_by),
     )
     return inputs, link
+
+
+def _tail_tokens(x: Exchange, prompt: Prompt, resident: tuple[bytes, ...], main: str) -> int:
+    """What MD holds of the first block that it has not: the tail of the conversation's last turn."""
+    following = prompt.block(len(resident), x.config.fleet.block_tokens)
+    return x.state.index.tail_tokens(main, resident, following, x.salt.encode())
 
 
 def _without_prefill(

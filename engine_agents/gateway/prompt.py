@@ -74,3 +74,7 @@ class Prompt:
             known += tuple(block_hashes(rest, block_tokens, salt, parent=known[-1] if known else None))
             self._hashes[key] = known
         return known
+
+    def block(self, index: int, block_tokens: int) -> npt.NDArray[np.int32]:
+        """The ids of one block; fewer, or none, at the prompt's end."""
+        return self._array[index * block_tokens : (index + 1) * block_tokens]

@@ -38,6 +38,7 @@ async def test_the_second_turn_of_a_session_moves_only_new_tokens(rig, changes):
     assert second.explained["main_node"] == first.explained["main_node"]
     # Whole blocks and the tail behind them: the last token of an answer is the only one that was not evaluated there.
     new_tokens = 200 + 1
+    assert second.explained["uncached_tokens"] == new_tokens
     assert_carries(rig.link.bytes_total - before, new_tokens)
     assert second.explained["drc_hit_rate"] >= 640 / len(second_prompt) - 0.01
     assert second.explained["pulled_tokens"] == new_tokens

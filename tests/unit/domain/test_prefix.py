@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from control.domain.prefix import PrefixIndex, PrefixMatch, block_hashes, tail_hash
+from control.domain.prefix import PrefixIndex, PrefixMatch, block_hashes, tail_hash, tail_of
 
 TOKENS = st.lists(st.integers(0, 50_000), max_size=40)
 
@@ -32,6 +32,53 @@ def test_the_tail_has_a_hash_only_where_there_is_one() -> None:
     assert tail_hash([1, 2, 3, 4], 4) is None
     assert tail_hash([], 4) is None
     assert tail_hash([1, 2, 3, 4, 5], 4) not in (None, tail_hash([1, 2, 3, 4, 6], 4), tail_hash([9, 2, 3, 4, 5], 4))
+
+
+@given(TOKENS, st.binary(max_size=3))
+def test_a_tail_is_what_is_left_behind_the_full_blocks(tokens: list[int], salt: bytes) -> None:
+    full = len(tokens) // 4 * 4
+    tail = tail_of(block_hashes(tokens, 4, salt), tokens[full:], salt)
+    assert (tail.hash if tail else None) == tail_hash(tokens, 4, salt)
+    assert (tail.token_count if tail else 0) == len(tokens) % 4
+
+
+@given(TOKENS, TOKENS, st.integers(0, 40))
+def test_a_known_tail_counts_for_prompts_that_go_on_from_it_and_for_no_other(
+    tokens: list[int], more: list[int], kept: int
+) -> None:
+    index, salt = PrefixIndex(100), b"tenant"
+    earlier = tokens[:kept]
+    hashes = block_hashes(earlier, 4, salt)
+    index.add_resident("md", hashes)
+    index.add_tail("md", tail_of(hashes, earlier[4 * len(hashes) :], salt))
+    prompt = [*tokens, *more]
+    match = index.match("md", block_hashes(prompt, 4, salt)).resident_blocks
+    following = prompt[4 * match : 4 * match + 4]
+    found = index.tail_tokens("md", hashes[:match], following, salt)
+    assert found == len(earlier) % 4
+    assert index.tail_tokens("another", hashes[:match], following, salt) == 0
+    assert index.tail_tokens("md", hashes[:match], [-1, *following], salt) == 0
+    if not match:
+        assert index.tail_tokens("md", (), following, b"another tenant") == 0
+
+
+def test_a_tail_is_forgotten_with_the_block_before_it() -> None:
+    index = PrefixIndex(2)
+
+    def remember(first: int) -> tuple[list[bytes], list[int]]:
+        tokens = [first, 2, 3, 4, 5, 6]
+        hashes = block_hashes(tokens, 4)
+        index.add_resident("md", hashes)
+        index.add_tail("md", tail_of(hashes, tokens[4:]))
+        return hashes, [5, 6, 7]
+
+    one, two = remember(1), remember(2)
+    assert [index.tail_tokens("md", *known) for known in (one, two)] == [2, 2]
+    three = remember(3)
+    assert [index.tail_tokens("md", *known) for known in (one, two, three)] == [0, 2, 2]
+    index.forget("md", two[0])
+    index.drop_node("nobody")
+    assert [index.tail_tokens("md", *known) for known in (two, three)] == [0, 2]
 
 
 HASHES = block_hashes(range(24), 4)
