@@ -14,6 +14,7 @@ MAX_S = 600.0
 BUCKETS = math.ceil(math.log(MAX_S / MIN_S) / math.log(GAMMA))
 
 Counts = npt.NDArray[np.int64]
+_STORED = np.dtype([("bucket", "<u2"), ("count", "<u8")])
 
 # Bucket 0 holds what is at most MIN_S, bucket i up to MIN_S * GAMMA**i, the last one all above MAX_S. A bucket stands
 # for the value whose relative distance to both of its edges is the same, (GAMMA - 1) / (GAMMA + 1) = 0.99 %.
@@ -67,6 +68,35 @@ class Histogram:
         """Duration at one rank, see `quantiles`."""
         found = self.quantiles(rank)
         return None if found is None else found[0]
+
+    def count_above(self, value_s: float) -> int:
+        """How many durations are longer than this, seconds; those of its own bucket (2 % wide) count as not longer."""
+        return int(self._counts[bisect.bisect_left(_UPPER_LIST_S, value_s) + 1 :].sum())
+
+    def to_bytes(self) -> bytes:
+        """For storage: the buckets that hold something, ten bytes each; nothing for an empty histogram."""
+        filled = np.flatnonzero(self._counts)
+        stored = np.empty(len(filled), dtype=_STORED)
+        stored["bucket"], stored["count"] = filled, self._counts[filled]
+        return stored.tobytes()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Self:
+        """What `to_bytes` has stored.
+
+        Raises:
+            ValueError: it has stored something else.
+        """
+        stored = np.frombuffer(raw, dtype=_STORED)
+        if len(stored) and int(stored["bucket"].max()) > BUCKETS + 1:
+            raise ValueError("a bucket of another histogram")
+        counts = np.zeros(BUCKETS + 2, dtype=np.int64)
+        np.add.at(counts, stored["bucket"], stored["count"].astype(np.int64))
+        return cls(counts)
+
+    def include(self, other: "Histogram") -> None:
+        """Add all that another one holds, in place."""
+        self._counts += other._counts  # noqa: SLF001 - the same class
 
     def __add__(self, other: "Histogram") -> "Histogram":
         return Histogram(self._counts + other._counts)

@@ -4,10 +4,12 @@ import math
 
 import msgspec
 
-from control.telemetry.records import RequestBatch, RequestRecord, SampleBatch
+from control.telemetry.records import LinkSample, NodeSample, RequestBatch, RequestRecord, SampleBatch
 
 MAX_CLOCK_SKEW_S = 60.0
 MAX_DURATION_S = 86_400.0
+MAX_TOKENS = 10**9
+MAX_BYTES = 10**15
 
 
 class LooseBatch(msgspec.Struct, array_like=True, frozen=True):
@@ -92,7 +94,9 @@ def is_possible(record: RequestRecord, now_s: float) -> bool:
         record.drc_resident_tokens,
         record.drc_in_flight_tokens,
     )
-    if any(count is not None and count < 0 for count in counts):
+    if any(count is not None and not 0 <= count <= MAX_TOKENS for count in counts):
+        return False
+    if record.pulled_bytes is not None and not 0 <= record.pulled_bytes <= MAX_BYTES:
         return False
     hit_rate = record.prefix_hit_rate
     return (hit_rate is None or hit_rate <= 1) and all(
@@ -103,3 +107,15 @@ def is_possible(record: RequestRecord, now_s: float) -> bool:
 def ended_at_s(record: RequestRecord) -> float:
     """When a request ended, Unix time; its figures belong to that moment."""
     return record.received_at_s + record.e2e_s
+
+
+def is_possible_node(sample: NodeSample) -> bool:
+    """Whether the figures that are summed up can be true."""
+    counts = (sample.running, sample.waiting, sample.slots)
+    return all(0 <= count <= MAX_TOKENS for count in counts) and 0 <= sample.stranded_bytes <= MAX_BYTES
+
+
+def is_possible_link(sample: LinkSample) -> bool:
+    """Whether a link's counters and capacity can be true."""
+    counters = (sample.bytes_total, *sample.bytes_by_pipeline.values())
+    return 0 < sample.capacity_bytes_per_s <= MAX_BYTES and all(0 <= count <= 2**62 for count in counters)

@@ -1,4 +1,4 @@
-"""The telemetry consumer: reads what gateways and observers send, publishes one tick a second.
+"""The telemetry consumer: reads what gateways and observers send, publishes one tick a second, sums up in SQL.
 
 Run: `python -m control.telemetry.ingest --site ams --site fra`.
 """
@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 
 from control.settings import Settings
 from control.stopping import run_until_signalled
+from control.store.session import Database, open_database
 from control.telemetry.checks import decode_requests, decode_samples
 from control.telemetry.records import (
     BATCH_FIELD,
@@ -27,7 +28,9 @@ from control.telemetry.records import (
     REQUESTS_STREAM,
     SAMPLES_STREAM,
     TICK_FIELD,
+    RequestBatch,
 )
+from control.telemetry.rollup_writer import Batch, RollupWriter
 from control.telemetry.windows import KEPT_S, SLOT_S, LiveWindows
 
 TICK_S = 1.0
@@ -48,15 +51,25 @@ class Consumer:
     goes on behind the last entry it read. Batch keys keep out what comes twice.
     """
 
-    def __init__(self, redis: Redis, sites: Iterable[str], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        sites: Iterable[str],
+        clock: Callable[[], float] = time.time,
+        database: Database | None = None,
+    ) -> None:
+        """With a database, `rollups` sums up all that is read; `run` it beside the consumer."""
         self.windows = LiveWindows()
         self._redis = redis
         self._clock = clock
-        self._takers: dict[str, Callable[[bytes], None]] = {}
+        self._decoders: dict[str, Callable[[bytes], tuple[Batch, int]]] = {}
         for site in sites:
-            self._takers[REQUESTS_STREAM.format(site=site)] = self._take_requests
-            self._takers[SAMPLES_STREAM.format(site=site)] = self._take_samples
-        self._last_ids: dict[str, str] = {}
+            self._decoders[REQUESTS_STREAM.format(site=site)] = decode_requests
+            self._decoders[SAMPLES_STREAM.format(site=site)] = _decode_samples
+        self.last_ids: dict[str, str] = {}
+        self.rollups: RollupWriter | None = None
+        if database is not None:
+            self.rollups = RollupWriter(database, list(self._decoders), self._decode, clock)
 
     async def replay(self) -> None:
         """Read all that the windows can still hold.
@@ -64,10 +77,10 @@ class Consumer:
         Raises:
             RedisError, OSError: Redis does not answer; call again.
         """
-        if not self._last_ids:
+        if not self.last_ids:
             oldest_s = self._clock() - KEPT_S + SLOT_S  # the oldest slot falls out before the first tick
             start = f"{int(oldest_s * 1000)}-0"
-            self._last_ids = dict.fromkeys(self._takers, start)
+            self.last_ids.update(dict.fromkeys(self._decoders, start))
         while await self._read(block_s=None):
             pass
 
@@ -109,28 +122,35 @@ class Consumer:
 
     async def _read(self, block_s: float | None) -> int:
         block_ms = None if block_s is None else max(int(block_s * 1000), 1)
-        reply = await self._redis.xread(self._last_ids, count=READ_COUNT, block=block_ms)  # type: ignore[arg-type]
+        reply = await self._redis.xread(self.last_ids, count=READ_COUNT, block=block_ms)  # type: ignore[arg-type]
         taken = 0
         for stream, entry_id, fields in _entries(reply):
-            self._take(stream, fields)
-            self._last_ids[stream] = entry_id
+            self._take(stream, entry_id, fields)
+            self.last_ids[stream] = entry_id
             taken += 1
         return taken
 
-    def _take(self, stream: str, fields: Mapping[bytes, bytes]) -> None:
+    def _take(self, stream: str, entry_id: str, fields: Mapping[bytes, bytes]) -> None:
+        batch, malformed = None, 0
         try:
-            self._takers[stream](fields[BATCH_FIELD.encode()])
+            batch, malformed = self._decode(stream, fields[BATCH_FIELD.encode()])
         except (ValueError, KeyError):
             self.windows.dropped["malformed"] += 1
-
-    def _take_requests(self, raw: bytes) -> None:
-        batch, malformed = decode_requests(raw)
         if malformed:
             self.windows.dropped["malformed"] += malformed
-        self.windows.take_requests(batch, self._clock())
+        if isinstance(batch, RequestBatch):
+            self.windows.take_requests(batch, self._clock())
+        elif batch is not None:
+            self.windows.take_samples(batch, self._clock())
+        if self.rollups is not None:
+            self.rollups.take(stream, entry_id, batch, malformed)
 
-    def _take_samples(self, raw: bytes) -> None:
-        self.windows.take_samples(decode_samples(raw), self._clock())
+    def _decode(self, stream: str, raw: bytes) -> tuple[Batch, int]:
+        return self._decoders[stream](raw)
+
+
+def _decode_samples(raw: bytes) -> tuple[Batch, int]:
+    return decode_samples(raw), 0
 
 
 def _entries(reply: Any) -> Iterable[tuple[str, str, Mapping[bytes, bytes]]]:
@@ -179,10 +199,12 @@ def connect(url: str) -> Redis:
     )
 
 
-async def serve(redis_url: str, sites: Iterable[str]) -> None:
-    """Consume until SIGTERM or SIGINT."""
-    async with connect(redis_url) as redis:
-        await run_until_signalled(asyncio.ensure_future(consume(Consumer(redis, sites))))
+async def serve(redis_url: str, sites: Iterable[str], database: Database) -> None:
+    """Consume until SIGTERM or SIGINT. Rollups have a connection of their own, so that they delay no tick."""
+    async with connect(redis_url) as redis, connect(redis_url) as second:
+        consumer = Consumer(redis, sites, database=database)
+        rollups = consumer.rollups.run(second, consumer.last_ids) if consumer.rollups else asyncio.sleep(0)
+        await run_until_signalled(asyncio.gather(consume(consumer), rollups))
     logger.info("stopped")
 
 
@@ -192,7 +214,12 @@ def main() -> None:
     parser.add_argument("--site", action="append", required=True, help="a site to read; give it once for each")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    asyncio.run(serve(Settings.from_environment().redis_url, arguments.site))
+    settings = Settings.from_environment()
+    database = open_database(settings.database_url)
+    try:
+        asyncio.run(serve(settings.redis_url, arguments.site, database))
+    finally:
+        database.engine.dispose()
 
 
 if __name__ == "__main__":

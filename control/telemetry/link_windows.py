@@ -80,7 +80,7 @@ class LinkTrack:
         if sample.state == UNREACHABLE:
             return None
         if self.counted is not None and at_s > self.counted_at_s:
-            carried = _difference(self.counted, sample, at_s, at_s - self.counted_at_s)
+            carried = difference(self.counted, sample, at_s, at_s - self.counted_at_s)
             self.recent.append(carried)
         self.counted, self.counted_at_s = sample, at_s
         while self.recent and self.recent[0].at_s <= at_s - RATE_WINDOW_S:
@@ -118,7 +118,8 @@ class LinkTrack:
         }
 
 
-def _difference(before: LinkSample, after: LinkSample, at_s: float, seconds: float) -> Carried:
+def difference(before: LinkSample, after: LinkSample, at_s: float, seconds: float) -> Carried:
+    """What was carried between two samples that had counters."""
     has_restarted = after.bytes_total < before.bytes_total
     by_pipeline = {
         pipeline: count if has_restarted else grown(before.bytes_by_pipeline.get(pipeline, 0), count)

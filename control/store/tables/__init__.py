@@ -1,6 +1,16 @@
 """The tables of the control plane, a module per subject."""
 
 from control.store.tables.access import ApiTokenRow, LoginFailureRow, LoginKeyRow, UserRow, WebSessionRow
+from control.store.tables.alerting import (
+    AlertClockRow,
+    AlertEventRow,
+    AlertRow,
+    AlertRuleRow,
+    SilenceRow,
+    SloRow,
+    WebhookDeliveryRow,
+    WebhookRow,
+)
 from control.store.tables.audit import AuditEventRow, AuditHeadRow
 from control.store.tables.base import ImmutableRowError, Row, UtcDateTime
 from control.store.tables.inventory import (
@@ -15,8 +25,20 @@ from control.store.tables.inventory import (
 )
 from control.store.tables.operations import LeaseRow, LinkProbeRow, OperationRow, OperationStepRow
 from control.store.tables.policy import GatewayReportRow, LinkReportRow, PolicyActivationRow, PolicyRevisionRow
+from control.store.tables.telemetry import (
+    LinkRollupRow,
+    RequestRollupRow,
+    SiteRollupRow,
+    StreamPositionRow,
+    TelemetryCountRow,
+    TelemetrySourceRow,
+)
 
 __all__ = [
+    "AlertClockRow",
+    "AlertEventRow",
+    "AlertRow",
+    "AlertRuleRow",
     "ApiTokenRow",
     "AuditEventRow",
     "AuditHeadRow",
@@ -27,6 +49,7 @@ __all__ = [
     "LeaseRow",
     "LinkProbeRow",
     "LinkReportRow",
+    "LinkRollupRow",
     "LinkRow",
     "LoginFailureRow",
     "LoginKeyRow",
@@ -36,11 +59,20 @@ __all__ = [
     "OperationStepRow",
     "PolicyActivationRow",
     "PolicyRevisionRow",
+    "RequestRollupRow",
     "Row",
     "SettingRow",
+    "SilenceRow",
+    "SiteRollupRow",
     "SiteRow",
+    "SloRow",
+    "StreamPositionRow",
+    "TelemetryCountRow",
+    "TelemetrySourceRow",
     "TenantRow",
     "UserRow",
     "UtcDateTime",
     "WebSessionRow",
+    "WebhookDeliveryRow",
+    "WebhookRow",
 ]

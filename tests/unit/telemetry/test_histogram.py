@@ -45,3 +45,26 @@ def test_values_beyond_the_range_count_as_its_ends():
 def test_an_edge_of_the_range_is_not_off_by_more_than_the_rest():
     assert Histogram.of([MAX_S]).quantile(1) == pytest.approx(MAX_S, rel=0.01)
     assert Histogram.of([MIN_S]).quantile(0) == MIN_S
+
+
+@given(values=st.lists(st.floats(min_value=0, max_value=1000), max_size=300))
+def test_what_is_stored_comes_back_and_merges_as_before(values):
+    histogram = Histogram.of(values)
+    raw = histogram.to_bytes()
+    assert Histogram.from_bytes(raw) == histogram
+    assert len(raw) <= 10 * len(values)
+    twice = Histogram.from_bytes(raw)
+    twice.include(Histogram.from_bytes(raw))
+    assert twice == histogram + histogram
+
+
+@given(values=durations, bound_s=st.floats(min_value=MIN_S, max_value=MAX_S))
+def test_what_is_longer_than_a_bound_is_counted_to_within_its_bucket(values, bound_s):
+    counted = Histogram.of(values).count_above(bound_s)
+    assert sum(value > bound_s * 1.0201 for value in values) <= counted <= sum(value > bound_s for value in values)
+
+
+@pytest.mark.parametrize("raw", [b"x", b"\xff\xff" + bytes(8)])
+def test_bytes_of_something_else_are_refused(raw):
+    with pytest.raises(ValueError):
+        Histogram.from_bytes(raw)

@@ -1,0 +1,231 @@
+"""Sums of telemetry in SQL, written together with how far the streams have been read."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from itertools import islice
+from typing import Any, TypeVar
+
+from sqlalchemy import CursorResult, delete, update
+from sqlmodel import Session, col, select
+
+from control.domain.histogram import Histogram
+from control.domain.rollups import (
+    RESOLUTIONS,
+    LinkKey,
+    LinkSums,
+    RequestKey,
+    RequestSums,
+    Resolution,
+    Rollups,
+    SiteKey,
+    SiteSums,
+    Sums,
+)
+from control.store.tables.base import Row
+from control.store.tables.telemetry import (
+    LinkRollupRow,
+    RequestRollupRow,
+    SiteRollupRow,
+    StreamPositionRow,
+    TelemetryCountRow,
+    TelemetrySourceRow,
+)
+
+_ROWS_PER_STATEMENT = 400
+
+_Key = RequestKey | LinkKey | SiteKey
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far one stream has been read: the id of the last entry, and how many entries were read or are gone."""
+
+    last_id: str
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """A sender's row: when it last sent, and the consumer's own notes as JSON."""
+
+    kind: str
+    name: str
+    site: str
+    sent_at_s: float
+    state: Any
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where the consumer stands."""
+
+    positions: dict[str, Position] = field(default_factory=dict)
+    sources: list[SourceFacts] = field(default_factory=list)
+
+
+def load_progress(session: Session) -> Progress:
+    """What the last save left."""
+    positions = {row.stream: Position(row.last_id, row.entries) for row in session.exec(select(StreamPositionRow))}
+    sources = [
+        SourceFacts(row.kind, row.name, row.site, row.sent_at_s, row.state)
+        for row in session.exec(select(TelemetrySourceRow))
+    ]
+    return Progress(positions, sources)
+
+
+def advance_positions(
+    session: Session, before: Mapping[str, Position], after: Mapping[str, Position], at: datetime
+) -> bool:
+    """Take the streams from where this consumer found them to where it is, and hold them until the commit.
+
+    Returns:
+        False if another consumer has been at work; nothing may then be written.
+    """
+    for stream in sorted(after):
+        position = after[stream]
+        values: dict[str, Any] = {"last_id": position.last_id, "entries": position.entries, "saved_at": at}
+        if stream not in before:
+            if session.get(StreamPositionRow, stream) is not None:
+                return False
+            session.add(StreamPositionRow(stream=stream, **values))
+            session.flush()
+            continue
+        same = update(StreamPositionRow).where(
+            col(StreamPositionRow.stream) == stream, col(StreamPositionRow.last_id) == before[stream].last_id
+        )
+        if not _rowcount(session, same.values(**values)):
+            return False
+    return True
+
+
+def add_rollups(session: Session, rollups: Rollups, now_s: float) -> None:
+    """Add sums of ten seconds to what is stored, in spans of every length."""
+    for resolution in RESOLUTIONS:
+        folded = rollups.at(resolution, now_s)
+        _add(session, resolution, RequestRollupRow, RequestKey, folded.requests)
+        _add(session, resolution, LinkRollupRow, LinkKey, folded.links)
+        _add(session, resolution, SiteRollupRow, SiteKey, folded.sites)
+
+
+def save_sources(session: Session, sources: Iterable[SourceFacts]) -> None:
+    """Replace what is known of some senders."""
+    for facts in sources:
+        session.merge(
+            TelemetrySourceRow(
+                kind=facts.kind, name=facts.name, site=facts.site, sent_at_s=facts.sent_at_s, state=facts.state
+            )
+        )
+
+
+def add_counts(session: Session, counts: Mapping[str, int]) -> None:
+    """Count what was left out."""
+    for reason, count in counts.items():
+        row = session.get(TelemetryCountRow, reason) or TelemetryCountRow(reason=reason)
+        row.count += count
+        session.add(row)
+
+
+def load_counts(session: Session) -> dict[str, int]:
+    """What was left out so far, by reason."""
+    return {row.reason: row.count for row in session.exec(select(TelemetryCountRow))}
+
+
+def delete_old_rollups(session: Session, now_s: float) -> int:
+    """Delete what is kept no longer; returns how many rows."""
+    deleted = 0
+    for resolution in RESOLUTIONS:
+        oldest_s = resolution.start_s(now_s - resolution.kept_s)
+        for table in (RequestRollupRow, LinkRollupRow, SiteRollupRow):
+            old = delete(table).where(col(table.span_s) == resolution.span_s, col(table.at_s) < oldest_s)
+            deleted += _rowcount(session, old)
+    return deleted
+
+
+def load_request_rollups(
+    session: Session, resolution: Resolution, since_s: float, until_s: float, *, figures: Sequence[str] = ()
+) -> dict[RequestKey, RequestSums]:
+    """Sums of the spans that begin within [since, until), Unix seconds; only some figures, where these are named."""
+    wanted = tuple(figures) or tuple(one.name for one in fields(RequestSums))
+    return _load(session, RequestRollupRow, (RequestKey, RequestSums, wanted), _Spans(resolution, since_s, until_s))
+
+
+def load_link_rollups(
+    session: Session, resolution: Resolution, since_s: float, until_s: float
+) -> dict[LinkKey, LinkSums]:
+    """The same of links."""
+    wanted = tuple(one.name for one in fields(LinkSums))
+    return _load(session, LinkRollupRow, (LinkKey, LinkSums, wanted), _Spans(resolution, since_s, until_s))
+
+
+def load_site_rollups(
+    session: Session, resolution: Resolution, since_s: float, until_s: float
+) -> dict[SiteKey, SiteSums]:
+    """The same of sites."""
+    wanted = tuple(one.name for one in fields(SiteSums))
+    return _load(session, SiteRollupRow, (SiteKey, SiteSums, wanted), _Spans(resolution, since_s, until_s))
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    resolution: Resolution
+    since_s: float
+    until_s: float
+
+
+def _load(session: Session, table: Any, shape: tuple[Any, Any, Sequence[str]], spans: _Spans) -> dict[Any, Any]:
+    """Columns instead of rows: an object per row would cost more than all the rest."""
+    key, sums, wanted = shape
+    width = len(key._fields)
+    columns: Any = [getattr(table, name) for name in (*key._fields, *wanted)]
+    query: Any = select(*columns).where(
+        table.span_s == spans.resolution.span_s, table.at_s >= spans.since_s, table.at_s < spans.until_s
+    )
+    return {
+        key(*row[:width]): sums(**{name: _figure(value) for name, value in zip(wanted, row[width:], strict=True)})
+        for row in session.exec(query)
+    }
+
+
+def _figure(value: Any) -> Any:
+    return Histogram.from_bytes(value) if isinstance(value, bytes) else value
+
+
+def _add(session: Session, resolution: Resolution, table: Any, key_type: Any, added: Mapping[Any, Sums]) -> None:
+    stored: dict[_Key, Row] = {}
+    for starts in _batched(sorted({key.at_s for key in added}), _ROWS_PER_STATEMENT):
+        found = select(table).where(table.span_s == resolution.span_s, table.at_s.in_(starts))
+        stored.update({_key_of(row, key_type): row for row in session.exec(found)})
+    for key, sums in added.items():
+        row = stored.get(key)
+        if row is None:
+            row = table(span_s=resolution.span_s, **key._asdict())
+        _include(row, sums)
+        session.add(row)
+
+
+def _include(row: Row, sums: Sums) -> None:
+    for one in fields(sums):
+        value = getattr(sums, one.name)
+        stored = getattr(row, one.name)
+        if isinstance(value, Histogram):
+            if value.count:
+                setattr(row, one.name, (value + Histogram.from_bytes(stored)).to_bytes())
+        elif value:
+            setattr(row, one.name, stored + value)
+
+
+def _key_of(row: Row, key: Any) -> Any:
+    return key(*(getattr(row, name) for name in key._fields))
+
+
+def _batched(items: Sequence[_Item], count: int) -> Iterator[list[_Item]]:
+    rest = iter(items)
+    while batch := list(islice(rest, count)):
+        yield batch
+
+
+def _rowcount(session: Session, statement: Any) -> int:
+    result = session.exec(statement)
+    return result.rowcount if isinstance(result, CursorResult) else 0
