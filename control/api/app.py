@@ -4,7 +4,7 @@ from functools import partial
 
 from fastapi import APIRouter, FastAPI
 
-from control.api import fleet, operation, operations, policies, tenants
+from control.api import fleet, operation, operations, policies, slos, tenants
 from control.api.problems import PROBLEM_RESPONSES, PageErrorHandler, install_problems
 from control.api.security import SecurityHeaders
 from control.api.trust import router as trust_router
@@ -37,7 +37,7 @@ def include_api(app: FastAPI, plane: ControlPlane, page_error: PageErrorHandler 
     """
     app.state.plane = plane
     root = APIRouter(prefix="/api/v1", responses=PROBLEM_RESPONSES)
-    for router in (fleet.router, tenants.router, policies.router, operations.router, operation.router):
+    for router in (fleet.router, tenants.router, policies.router, operations.router, operation.router, slos.router):
         root.include_router(router)
     root.include_router(trust_router)
     app.include_router(root)

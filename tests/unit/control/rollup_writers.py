@@ -1,0 +1,65 @@
+"""Writes sums of telemetry as the consumer would, for tests that judge them."""
+
+from control.domain.rollups import LinkKey, LinkSums, RequestSums, Rollups, SiteKey, SiteSums
+from control.domain.slo import Objectives
+from control.store.rollups import SourceFacts, add_rollups, save_sources
+from control.store.tables import StreamPositionRow
+from control.telemetry.records import RequestRecord
+from control.telemetry.rollups import add_request, request_key
+
+
+def write(plane, rollups):
+    with plane.database.unit_of_work(plane.send) as work:
+        add_rollups(work.session, rollups, plane.now().timestamp())
+
+
+def write_requests(plane, count=1, *, age_s=30.0, site="ams", objectives=None, **fields):
+    """So many equal requests that ended so many seconds ago."""
+    now_s = plane.now().timestamp()
+    values = {
+        "request_id": "r",
+        "gateway": "gw",
+        "site": site,
+        "model": "m",
+        "pipeline": "direct",
+        "reason": "x",
+        "outcome": "completed",
+        "status": 200,
+        "policy_revision": 1,
+        "input_tokens": 1000,
+        "cached_tokens": 960,
+        "output_tokens": 100,
+        "ttft_s": 0.5,
+        "tpot_s": 0.02,
+        "e2e_s": 1.0,
+    }
+    record = RequestRecord(**{**values, "received_at_s": now_s - age_s - 1.0, **fields})
+    sums = RequestSums()
+    for _ in range(count):
+        add_request(sums, record, objectives or Objectives())
+    write(plane, Rollups(requests={request_key(record, now_s): sums}))
+
+
+def write_link(plane, link="ams-fra", *, age_s=30.0, **figures):
+    at_s = int(plane.now().timestamp() - age_s) // 10 * 10
+    write(plane, Rollups(links={LinkKey(at_s, link): LinkSums(**figures)}))
+
+
+def write_site(plane, site="ams", *, age_s=30.0, **figures):
+    at_s = int(plane.now().timestamp() - age_s) // 10 * 10
+    write(plane, Rollups(sites={SiteKey(at_s, site): SiteSums(**figures)}))
+
+
+def hear(plane, *, kind="gateway", name="ams-gw-01", site="ams", age_s=1.0):
+    """A sender was heard so many seconds ago, and the consumer has saved just now."""
+    with plane.database.unit_of_work(plane.send) as work:
+        save_sources(work.session, [SourceFacts(kind, name, site, plane.now().timestamp() - age_s, [])])
+    consume(plane)
+
+
+def consume(plane):
+    """The consumer has saved just now."""
+    with plane.database.unit_of_work(plane.send) as work:
+        row = work.session.get(StreamPositionRow, "s") or StreamPositionRow(stream="s", last_id="1-0")
+        row.saved_at = plane.now()
+        work.session.add(row)
