@@ -4,13 +4,17 @@ Our nodes hold text back until all ids so far form whole characters. vLLM holds 
 falls behind (or with `--stream-interval`) it joins tokens into one chunk: the chunk's text may end before its ids do.
 """
 
+from collections import deque
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
 from control.domain.topology import Node
-from engine_agents.gateway.node_client import Chunk, NodeClient, NodeError, NodeStream
+from engine_agents.gateway.node_client import NodeClient
+from engine_agents.gateway.node_errors import NodeError
+from engine_agents.gateway.node_replies import Chunk
+from engine_agents.gateway.node_stream import NodeStream
 
 _INCOMPLETE = "\ufffd"
 
@@ -71,6 +75,7 @@ class CheckedStream:
         self._node = node
         self._model = model
         self._ends = CharacterEnds(whole_ids)
+        self._unread: deque[Chunk] = deque()
 
     async def __aenter__(self) -> Self:
         await self._stream.__aenter__()
@@ -81,11 +86,13 @@ class CheckedStream:
     ) -> None:
         await self._stream.__aexit__(kind, error, traceback)
 
-    def __aiter__(self) -> Self:
-        return self
+    async def read(self) -> list[Chunk]:
+        """As `NodeStream.read`, but one chunk, with its `is_whole` set: the next may need a question to be asked."""
+        if not self._unread:
+            self._unread.extend(await self._stream.read())
+        return [await self._checked(self._unread.popleft())] if self._unread else []
 
-    async def __anext__(self) -> Chunk:
-        chunk = await anext(self._stream)
+    async def _checked(self, chunk: Chunk) -> Chunk:
         if not chunk.choices or await self._is_whole(chunk):
             return chunk
         return msgspec.structs.replace(chunk, is_whole=False)

@@ -7,7 +7,9 @@ from control.domain.commit import Turn
 from control.domain.topology import Node
 from engine_agents.gateway.characters import CheckedStream
 from engine_agents.gateway.exchange import Exchange
-from engine_agents.gateway.node_client import Chunk, NodeRefusedError, NodeStream, WorkDone
+from engine_agents.gateway.node_errors import NodeRefusedError
+from engine_agents.gateway.node_replies import WorkDone
+from engine_agents.gateway.node_stream import NodeStream
 from engine_agents.gateway.prompt import Prompt
 
 
@@ -57,17 +59,19 @@ async def decode(
     """
     work = WorkDone()
     stream = open_stream(x, node, prompt, max_tokens, kv_params=kv_params, max_computed_tokens=max_computed_tokens)
-    async with x.state.work_on(node), stream as chunks:
-        async for chunk in chunks:
-            if on_first is not None:
-                on_first()
-                on_first = None
-            work = chunk.pdd or work
-            is_engine_done = x.accept(turn, node.name, chunk)
-            if x.commit.is_done and not is_engine_done and not _is_last(chunk):
-                break
-            if x.answer.is_clogged:
-                await x.answer.drained()
+    with x.state.work_on(node):
+        async with stream:
+            while chunks := await stream.read():
+                for chunk in chunks:
+                    if on_first is not None:
+                        on_first()
+                        on_first = None
+                    work = chunk.pdd or work
+                    is_engine_done = x.accept(turn, node.name, chunk)
+                if x.commit.is_done and not is_engine_done and chunk.choices:
+                    break
+                if x.answer.is_clogged:
+                    await x.answer.drained()
     return work
 
 
@@ -99,8 +103,3 @@ async def decode_to_end(
     if not x.commit.is_done:
         raise NodeRefusedError(node.name, "ended the answer before its limit")
     return work
-
-
-def _is_last(chunk: Chunk) -> bool:
-    """Whether the chunk follows the engine's own end: it carries usage only."""
-    return not chunk.choices

@@ -12,14 +12,9 @@ from control.domain.topology import Link
 from control.telemetry.records import RequestRecord
 from engine_agents.gateway.config import RunningConfig
 from engine_agents.gateway.logprobs import Document, JoinedLogprobs
-from engine_agents.gateway.node_client import (
-    Chunk,
-    NodeClient,
-    NodeError,
-    NodeRefusedError,
-    TransferRefusedError,
-    WorkDone,
-)
+from engine_agents.gateway.node_client import NodeClient
+from engine_agents.gateway.node_errors import NodeError, NodeRefusedError, TransferRefusedError
+from engine_agents.gateway.node_replies import Chunk, WorkDone
 from engine_agents.gateway.openai_schema import GenerationRequest
 from engine_agents.gateway.prompt import Prompt
 from engine_agents.gateway.state import GatewayState

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-import uuid
+import secrets
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ from engine_agents.gateway.errors import RefusalError, failed_upstream, invalid,
 from engine_agents.gateway.exchange import Exchange, Headers
 from engine_agents.gateway.logprobs import JoinedLogprobs
 from engine_agents.gateway.metrics import GatewayMetrics
-from engine_agents.gateway.node_client import NodeBusyError, NodeClient, NodeError, NodeRefusedError
+from engine_agents.gateway.node_client import NodeClient
+from engine_agents.gateway.node_errors import NodeBusyError, NodeError, NodeRefusedError
 from engine_agents.gateway.openai_schema import GenerationRequest
 from engine_agents.gateway.parsed_answer import ParsedAnswer
 from engine_agents.gateway.pipelines import serve
@@ -130,7 +131,7 @@ class Gateway:
             if request.prompt is not None and node.url in self.state.max_model_lens:
                 return request.prompt, self.state.max_model_lens[node.url]
             try:
-                async with self.state.work_on(node):
+                with self.state.work_on(node):
                     return await self._tokenize_on(node, request)
             except NodeRefusedError as error:
                 if error.status == 400:
@@ -177,7 +178,7 @@ class Gateway:
 
 def new_request_id() -> str:
     """An id for a request whose client gave none."""
-    return uuid.uuid4().hex
+    return secrets.token_hex(16)
 
 
 def _checked_max_tokens(request: GenerationRequest, input_tokens: int, limit: int) -> int:

@@ -14,7 +14,8 @@ from control.domain.handoff import HandoffKnobs, HandoffMode, HandoffStep, choos
 from control.domain.topology import Node, Role
 from engine_agents.gateway.decoding import decode, decode_to_end
 from engine_agents.gateway.exchange import Exchange, note_failure
-from engine_agents.gateway.node_client import NodeError, Reply, TransferRefusedError
+from engine_agents.gateway.node_errors import NodeError, TransferRefusedError
+from engine_agents.gateway.node_replies import Reply
 from engine_agents.gateway.planning import Plan, another_node, with_nodes
 from engine_agents.gateway.prompt import Prompt
 from engine_agents.gateway.recompute import forget_evicted, recompute_limit
@@ -23,8 +24,8 @@ from engine_agents.gateway.transfers import (
     Transfer,
     consumer_params,
     finish_in_background,
-    hold_lease,
     pull_ahead,
+    take_lease,
 )
 
 log = logging.getLogger(__name__)
@@ -192,7 +193,7 @@ class _Relay:
         assert self.plan.prefill is not None, "a RELAY plan has a prefill node"  # noqa: S101
         cap = max(1, x.config.policy.handoff.relay_max_tokens - x.commit.eager_tokens)
         try:
-            async with hold_lease(x, self.plan.prefill, prompt, is_first=self.relay_starts == 1) as held:
+            with await take_lease(x, self.plan.prefill, prompt, is_first=self.relay_starts == 1) as held:
                 x.state.index.add_resident(self.plan.prefill.name, self.plan.hashes)
                 put(Prefilled())
                 params = consumer_params(held.lease, None, "", "relay", x.headers.caller.service_class)
@@ -297,7 +298,7 @@ class _Relay:
     async def _send_batch(self, tokens: int, prompt: Prompt) -> None:
         assert self.plan.main is not None, "a RELAY plan has a main node"  # noqa: S101
         try:
-            async with self.x.state.work_on(self.plan.main):
+            with self.x.state.work_on(self.plan.main):
                 limit = recompute_limit(self.x, self.plan, tokens - self.caught_up_tokens)
                 reply = await self.x.client.extend(self.plan.main, prompt, self.x.request.model, self.x.salt, limit)
         except NodeError as error:

@@ -39,12 +39,26 @@ class _Target:
 
 
 class HttpReply:
-    """One reply: its head is complete, its body is read as it comes. A context that closes it."""
+    """One reply: its head is complete, its body is read as it comes. A context that closes it.
 
-    __slots__ = ("_connection", "_parts", "_unread_bytes", "error", "headers", "is_begun", "is_complete", "status")
+    One that `is_whole` is given to its reader when all of it is here.
+    """
 
-    def __init__(self, connection: "_Connection") -> None:
+    __slots__ = (
+        "_connection",
+        "_parts",
+        "_unread_bytes",
+        "error",
+        "headers",
+        "is_begun",
+        "is_complete",
+        "is_whole",
+        "status",
+    )
+
+    def __init__(self, connection: "_Connection", *, is_whole: bool = False) -> None:
         self.status = 0
+        self.is_whole = is_whole
         self.headers: dict[bytes, bytes] = {}
         self.is_begun = False
         self.is_complete = False
@@ -79,7 +93,7 @@ class HttpReply:
             if self._connection is None:
                 raise BrokenOffError("the reply was closed")
             await self._connection.wait(silence_s)
-        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        data = self.body
         self._parts.clear()
         if self._unread_bytes > MAX_UNREAD_BYTES and self._connection is not None:
             self._connection.resume()
@@ -96,7 +110,12 @@ class HttpReply:
         """Add to the body; False where the reader has enough for now."""
         self._parts.append(part)
         self._unread_bytes += len(part)
-        return self._unread_bytes <= MAX_UNREAD_BYTES
+        return self.is_whole or self._unread_bytes <= MAX_UNREAD_BYTES
+
+    @property
+    def body(self) -> bytes:
+        """What has come of the body and was not read yet; of a whole reply all of it."""
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
 
     async def __aenter__(self) -> Self:
         return self
@@ -125,8 +144,11 @@ class HttpClient:
         headers: bytes = b"",
         connect_s: float,
         silence_s: float,
+        is_whole: bool = False,
     ) -> HttpReply:
-        """Send a request and read the head of its reply. `path` is quoted, each of `headers` ends with CRLF.
+        """Send a request and read the head of its reply, or if `is_whole` all of it, which then needs no closing.
+
+        `path` is quoted, each of `headers` ends with CRLF.
 
         A kept connection that dies without a byte of reply was closed by an idle server: the request, which for
         engines may always be made twice, is sent once more on a new one.
@@ -146,18 +168,29 @@ class HttpClient:
         request = (head, *body)
         kept = self._kept(target)
         if kept is not None:
-            reply = HttpReply(kept)
+            reply = HttpReply(kept, is_whole=is_whole)
             try:
-                await kept.exchange(reply, request, silence_s)
-            except ConnectionError:
-                if reply.is_begun:
+                await kept.ask(reply, request, silence_s)
+            except BaseException as error:
+                reply.close()
+                if reply.is_begun or not isinstance(error, ConnectionError):
                     raise
             else:
                 return reply
         connection = await self._connect(target, connect_s)
-        reply = HttpReply(connection)
-        await connection.exchange(reply, request, silence_s)
+        reply = HttpReply(connection, is_whole=is_whole)
+        try:
+            await connection.ask(reply, request, silence_s)
+        except BaseException:
+            reply.close()
+            raise
         return reply
+
+    def give_up(self, base_url: str) -> None:
+        """End all exchanges with a server as if their silence had lasted too long."""
+        for connection in list(self.connections):
+            if connection.target is self._targets.get(base_url):
+                connection.give_up()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -200,7 +233,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, target: _Target, connections: "set[_Connection]") -> None:
         self._loop = loop
-        self._target = target
+        self.target = target
         self._all = connections
         self._parser = httptools.HttpResponseParser(self)
         self._reply: HttpReply | None = None
@@ -215,31 +248,25 @@ class _Connection(asyncio.Protocol):
 
     # What the exchange does
 
-    async def exchange(self, reply: HttpReply, request: Sequence[bytes], silence_s: float) -> None:
-        """Send a request and wait for the head of its reply; closes the connection if that fails."""
+    def ask(self, reply: HttpReply, request: Sequence[bytes], silence_s: float) -> "asyncio.Future[None]":
+        """Send a request; to be awaited for the head of its reply, or for all of a whole one."""
         if self._transport.is_closing():
             raise BrokenOffError("the connection was closed while idle")
         self._reply, self._may_be_kept = reply, False
-        try:
-            self._transport.writelines(request)
-            while not reply.status and reply.error is None:
-                await self.wait(silence_s)
-        except BaseException:
-            self.abort()
-            raise
-        if not reply.status and reply.error is not None:
-            self.abort()
-            raise reply.error
+        self._transport.writelines(request)
+        return self.wait(silence_s)
 
-    async def wait(self, silence_s: float) -> None:
-        """Return when something has come or the connection is lost, or the silence has lasted too long."""
+    def wait(self, silence_s: float) -> "asyncio.Future[None]":
+        """To be awaited for what comes next; fails if the connection is lost or the silence lasts too long."""
         self._heard_s, self._silence_s = self._loop.time(), silence_s
         self._watch()
         self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
+
+    def give_up(self) -> None:
+        """Nobody waits any longer."""
+        self._fail(TimeoutError("given up"))
+        self.abort()
 
     def resume(self) -> None:
         """Read on after a pause."""
@@ -261,7 +288,7 @@ class _Connection(asyncio.Protocol):
         self._reply, self._lingers = None, False
         if reply.is_complete and self._may_be_kept and not self._transport.is_closing():
             self.idle_since_s = self._loop.time()
-            self._target.idle.append(self)
+            self.target.idle.append(self)
         else:
             self.abort()
 
@@ -282,7 +309,7 @@ class _Connection(asyncio.Protocol):
 
     def _check_silence(self) -> None:
         self._timer = None
-        if self._waiter is None and not self._lingers:
+        if (self._waiter is None or self._waiter.done()) and not self._lingers:
             return
         if self._heard_s + self._silence_s > self._loop.time():
             self._watch()
@@ -316,8 +343,8 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         self._all.discard(self)
-        if self in self._target.idle:
-            self._target.idle.remove(self)
+        if self in self.target.idle:
+            self.target.idle.remove(self)
         if self._timer is not None:
             self._timer.cancel()
         reply = self._reply
@@ -332,8 +359,17 @@ class _Connection(asyncio.Protocol):
         self._wake()
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, reply = self._waiter, self._reply
+        if waiter is None or waiter.done() or reply is None:
+            return
+        if reply.is_complete or (reply.status and not reply.is_whole):
+            self._waiter = None
+            if reply.is_whole:
+                reply.close()
+            waiter.set_result(None)
+        elif reply.error is not None:
+            self._waiter = None
+            waiter.set_exception(reply.error)
 
     # What the parser says
 

@@ -1,60 +1,44 @@
-"""The engine dialect as the gateway speaks it: prefill leases, pulls, extends and streams, over HTTP.
-
-NodeError                    an engine did not do what it was asked
-├── NodeUnreachableError     no connection, a broken one, or silence past the deadline
-├── NodeBusyError            it takes no more work now; may carry a Retry-After
-├── TransferRefusedError     a lease is gone, or a pull failed: new leases may help
-└── NodeRefusedError         any other error; the same request will fail again there
-"""
+"""The engine dialect as the gateway speaks it: prefill leases, pulls, extends and streams, over HTTP."""
 
 import asyncio
 import contextlib
-import uuid
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from control.domain.topology import Node
 from engine_agents.gateway.http_client import HttpClient, HttpReply
-from engine_agents.gateway.logprobs import EngineLogprobs
+from engine_agents.gateway.node_errors import (
+    NodeError,
+    NodeRefusedError,
+    NodeUnreachableError,
+    error_of_pull,
+    error_of_reply,
+)
+from engine_agents.gateway.node_replies import (
+    Chunk,
+    Detokenized,
+    Lease,
+    LeaseList,
+    ModelList,
+    NodeInfo,
+    NodeLease,
+    Reply,
+    Tokenized,
+    WorkDone,
+    checked,
+)
+from engine_agents.gateway.node_stream import NodeStream
 from engine_agents.gateway.prompt import Prompt
-from engine_agents.gateway.sse import DONE, EventParser
 
-_OK, _NOT_FOUND, _SERVER_ERROR = 200, 404, 500
+_OK, _NOT_FOUND = 200, 404
 _JSON_HEADER = b"Content-Type: application/json\r\n"
-_GIVEN_UP = frozenset({"abort", "error"})
 _T = TypeVar("_T")
-
-
-class NodeError(Exception):
-    """An engine did not do what it was asked."""
-
-    def __init__(self, node: str, message: str, status: int = 0, retry_after_s: int | None = None) -> None:
-        super().__init__(f"{node}: {message}")
-        self.node = node
-        self.message = message
-        self.status = status
-        self.retry_after_s = retry_after_s
-
-
-class NodeUnreachableError(NodeError):
-    """No connection, a broken one, or silence past the deadline."""
-
-
-class NodeBusyError(NodeError):
-    """The node takes no more work now."""
-
-
-class TransferRefusedError(NodeError):
-    """A lease is gone or a pull failed."""
-
-
-class NodeRefusedError(NodeError):
-    """The node will not serve this request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,116 +54,12 @@ class Deadlines:
     """For a question about health: any event loop that runs answers it."""
 
 
-class WorkDone(msgspec.Struct, frozen=True):
-    """What our nodes say they did for a request; stock engines do not say."""
-
-    computed_tokens: int | None = None
-    resident_tokens: int | None = None
-    pulled_tokens: int | None = None
-    pulled_bytes: int | None = None
-    pull_s: float | None = None
-
-
-class _TokensDetails(msgspec.Struct, frozen=True):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct, frozen=True):
-    prompt_tokens_details: _TokensDetails | None = None
-
-    @property
-    def cached_tokens(self) -> int | None:
-        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
-
-
-class _Choice(msgspec.Struct, frozen=True):
-    text: str = ""
-    finish_reason: str | None = None
-    token_ids: tuple[int, ...] | None = None
-    logprobs: EngineLogprobs | None = None
-
-
-class Chunk(msgspec.Struct, frozen=True):
-    """One event of a stream, or a whole reply. `is_whole`: its ids end where its text ends."""
-
-    choices: tuple[_Choice, ...] = ()
-    usage: _Usage | None = None
-    pdd: WorkDone | None = None
-    kv_transfer_params: dict[str, Any] | None = None
-    error: dict[str, Any] | str | None = None
-    is_whole: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """KV of one prompt, held on a prefill node for one consumer. `params` is what the consumer needs to pull it."""
-
-    node: Node
-    lease_id: str
-    params: dict[str, Any]
-    cached_tokens: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a generation of one token brought: the token, if the engine names it, and the work done."""
-
-    token_id: int | None
-    work: WorkDone
-
-
-class Tokenized(msgspec.Struct, frozen=True):
-    """A tokenized prompt; `max_model_len` counts prompt and output tokens."""
-
-    tokens: msgspec.Raw
-    max_model_len: int
-
-
-class _Detokenized(msgspec.Struct, frozen=True):
-    prompt: str
-
-
-class _ModelCard(msgspec.Struct, frozen=True):
-    max_model_len: int
-
-
-class _ModelList(msgspec.Struct, frozen=True):
-    data: tuple[_ModelCard, ...]
-
-
-class _Store(msgspec.Struct, frozen=True):
-    capacity_tokens: int = 0
-    stranded_bytes: int = 0
-    stranded_age_s: float = 0.0
-
-
-class NodeInfo(msgspec.Struct, frozen=True):
-    """What one of our nodes says of itself; `engine_id` is another one after each start."""
-
-    engine_id: str = ""
-    store: _Store = _Store()
-
-
-class NodeLease(msgspec.Struct, frozen=True):
-    """A lease as its node lists it; `attached` while its consumer reads it."""
-
-    id: str
-    tokens: int = 0
-    size_bytes: int = msgspec.field(default=0, name="bytes")
-    age_s: float = 0.0
-    attached: bool = False
-
-
-class _LeaseList(msgspec.Struct, frozen=True):
-    leases: tuple[NodeLease, ...]
-
-
 _chunk = msgspec.json.Decoder(Chunk)
 _tokenized = msgspec.json.Decoder(Tokenized)
-_detokenized = msgspec.json.Decoder(_Detokenized)
-_models = msgspec.json.Decoder(_ModelList)
+_detokenized = msgspec.json.Decoder(Detokenized)
+_models = msgspec.json.Decoder(ModelList)
 _info = msgspec.json.Decoder(NodeInfo)
-_leases = msgspec.json.Decoder(_LeaseList)
+_leases = msgspec.json.Decoder(LeaseList)
 
 
 class NodeClient:
@@ -203,7 +83,7 @@ class NodeClient:
 
         Cancelled, it closes the connection, and releases the lease that may have been granted just before.
         """
-        wanted_id = f"lease-{uuid.uuid4().hex}"
+        wanted_id = f"lease-{secrets.token_hex(16)}"
         fields = _one_token(model, salt)
         fields["kv_transfer_params"] = {"do_remote_decode": True, "do_remote_prefill": False}
         fields["request_id"] = wanted_id
@@ -223,11 +103,9 @@ class NodeClient:
         headers = f"Authorization: Bearer {self._secret}\r\n".encode()
         limit_s = self._deadlines.connect_s
         try:
-            reply = await self._http.send(
-                node.url, path, method=b"DELETE", headers=headers, connect_s=limit_s, silence_s=limit_s
+            await self._http.send(
+                node.url, path, method=b"DELETE", headers=headers, connect_s=limit_s, silence_s=limit_s, is_whole=True
             )
-            async with reply:
-                await reply.read(limit_s)
         except OSError as error:
             raise NodeUnreachableError(node.name, f"cannot release a lease: {type(error).__name__}") from error
 
@@ -255,7 +133,7 @@ class NodeClient:
         try:
             return _reply(await self._complete(node, _body(fields, prompt)))
         except NodeRefusedError as error:
-            raise _pull_failure(node, error) from error
+            raise error_of_pull(node, error) from error
 
     async def extend(
         self, node: Node, prompt: Prompt, model: str, salt: str = "", max_computed_tokens: int | None = None
@@ -293,7 +171,9 @@ class NodeClient:
             fields["kv_transfer_params"] = kv_params
         if max_computed_tokens is not None:
             fields["max_computed_tokens"] = max_computed_tokens
-        return NodeStream(self, node, _body(fields, prompt), self._deadlines, is_pull=kv_params is not None)
+        opening = partial(self._send, node, "/v1/completions", _body(fields, prompt))
+        limits = self._deadlines
+        return NodeStream(node, opening, limits.reply_s, limits.gap_s, is_pull=kv_params is not None)
 
     async def tokenize(self, node: Node, body: Mapping[str, Any]) -> tuple[Prompt | None, int]:
         """Token ids of a text or of messages, None for no ids; and how many tokens prompt and output may have."""
@@ -332,36 +212,35 @@ class NodeClient:
         limit_s = self._deadlines.look_s
         try:
             async with asyncio.timeout(limit_s):
-                reply = await self._http.send(node.url, path, method=b"GET", connect_s=limit_s, silence_s=limit_s)
-                async with reply:
-                    data = await reply.read(limit_s)
+                reply = await self._http.send(
+                    node.url, path, method=b"GET", connect_s=limit_s, silence_s=limit_s, is_whole=True
+                )
         except OSError as error:
             raise NodeUnreachableError(node.name, f"does not answer {path}: {type(error).__name__}") from error
         if reply.status == _NOT_FOUND:
             return None
         if reply.status != _OK:
             raise NodeUnreachableError(node.name, f"{path} says {reply.status}", reply.status)
-        return data
+        return reply.body
+
+    def give_up(self, node: Node) -> None:
+        """End all calls to a node that was found lost."""
+        self._http.give_up(node.url)
 
     async def _complete(self, node: Node, body: Sequence[bytes]) -> Chunk:
-        return _checked(node, await self._fetch(node, "/v1/completions", body, _chunk))
+        return checked(node, await self._fetch(node, "/v1/completions", body, _chunk))
 
     async def _fetch(
         self, node: Node, path: str, body: Sequence[bytes] | None, decoder: "msgspec.json.Decoder[_T]"
     ) -> _T:
-        reply = await self.open(node, path, body)
-        async with reply:
-            try:
-                data = await reply.read(self._deadlines.reply_s)
-            except OSError as error:
-                raise NodeUnreachableError(node.name, f"broke off: {type(error).__name__}") from error
+        reply = await self._send(node, path, body, is_whole=True)
         try:
-            return decoder.decode(data)
+            return decoder.decode(reply.body)
         except msgspec.DecodeError as error:
             raise NodeRefusedError(node.name, f"{path} answered in another dialect: {error}") from error
 
-    async def open(self, node: Node, path: str, body: Sequence[bytes] | None) -> HttpReply:
-        """Send a request and read the head of its reply; an error status becomes the exception that fits."""
+    async def _send(self, node: Node, path: str, body: Sequence[bytes] | None, *, is_whole: bool = False) -> HttpReply:
+        """Send a request and read its reply's head, or all of it; an error status becomes the exception that fits."""
         limits = self._deadlines
         try:
             reply = await self._http.send(
@@ -372,84 +251,18 @@ class NodeClient:
                 headers=_JSON_HEADER,
                 connect_s=limits.connect_s,
                 silence_s=limits.reply_s,
+                is_whole=is_whole,
             )
         except OSError as error:
             raise NodeUnreachableError(node.name, f"does not answer: {type(error).__name__}") from error
-        if reply.status != _OK:
-            raise await _failure(node, reply, limits.gap_s)
-        return reply
-
-
-class NodeStream:
-    """One streamed generation: an asynchronous context, and in it an iterator of chunks up to [DONE]."""
-
-    def __init__(
-        self, client: NodeClient, node: Node, body: Sequence[bytes], deadlines: Deadlines, *, is_pull: bool
-    ) -> None:
-        self._client = client
-        self._node = node
-        self._body = body
-        self._deadlines = deadlines
-        self._is_pull = is_pull
-        self._is_started = False
-        self._has_output = False
-        self._reply: HttpReply | None = None
-        self._parser = EventParser()
-        self._events: list[bytes] = []
-        self._is_finished = False
-        self._is_done = False
-
-    async def __aenter__(self) -> Self:
-        try:
-            self._reply = await self._client.open(self._node, "/v1/completions", self._body)
-        except NodeRefusedError as error:
-            raise self._failure(error) from error
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._reply is not None:
-            self._reply.close(is_ending=self._is_done)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Chunk:
-        while not self._events:
-            self._events = (await self._read())[::-1]
-        data = self._events.pop()
-        if data == DONE:
-            self._is_done = True
-            raise StopAsyncIteration
-        try:
-            chunk = _chunk.decode(data)
-        except msgspec.DecodeError as error:
-            raise NodeRefusedError(self._node.name, f"streams in another dialect: {error}") from error
-        if chunk.error is not None:
-            raise self._failure(_stream_failure(self._node, chunk.error))
-        _checked(self._node, chunk)
-        self._has_output = True
-        if chunk.choices and chunk.choices[0].finish_reason:
-            self._is_finished = True
-        return chunk
-
-    def _failure(self, error: NodeError) -> NodeError:
-        """What an error means here: before the first token, a consumer may have failed to pull."""
-        return _pull_failure(self._node, error) if self._is_pull and not self._has_output else error
-
-    async def _read(self) -> list[bytes]:
-        assert self._reply is not None, "a stream is read inside its context"  # noqa: S101
-        try:
-            data = await self._reply.read_some(self._deadlines.gap_s if self._is_started else self._deadlines.reply_s)
-        except OSError as error:
-            raise NodeUnreachableError(self._node.name, f"broke off: {type(error).__name__}") from error
-        if data:
-            self._is_started = True
-            return self._parser.feed(data)
-        if self._is_finished:
-            return [DONE]
-        raise NodeUnreachableError(self._node.name, "the stream ended early")
+        if reply.status == _OK:
+            return reply
+        data = reply.body
+        if not is_whole:
+            async with reply:
+                with contextlib.suppress(OSError):
+                    data = await reply.read(limits.gap_s)
+        raise error_of_reply(node, reply.status, reply.headers, data)
 
 
 def _fields(model: str, max_tokens: int, sampling: Mapping[str, Any], salt: str) -> dict[str, Any]:
@@ -472,52 +285,3 @@ def _body(fields: dict[str, Any], prompt: Prompt) -> Sequence[bytes]:
 def _reply(chunk: Chunk) -> Reply:
     ids = chunk.choices[0].token_ids if chunk.choices else None
     return Reply(ids[0] if ids else None, chunk.pdd or WorkDone())
-
-
-def _checked(node: Node, chunk: Chunk) -> Chunk:
-    """The chunk, unless the engine gave the generation up: its tokens are no answer."""
-    if chunk.choices and chunk.choices[0].finish_reason in _GIVEN_UP:
-        raise NodeRefusedError(node.name, "gave the generation up")
-    return chunk
-
-
-def _pull_failure(node: Node, error: NodeError) -> NodeError:
-    """A stock vLLM that cannot pull says no more than that it failed; new leases may help."""
-    if node.is_stock and isinstance(error, NodeRefusedError) and error.status == _SERVER_ERROR:
-        return TransferRefusedError(error.node, error.message, error.status)
-    return error
-
-
-async def _failure(node: Node, reply: HttpReply, silence_s: float) -> NodeError:
-    retry_after = reply.headers.get(b"retry-after", b"")
-    async with reply:
-        try:
-            message = _error_message(await reply.read(silence_s))
-        except OSError:
-            message = ""
-    seconds = int(retry_after) if retry_after.isdigit() else None
-    return _error(node, reply.status, message or f"answered {reply.status}", seconds)
-
-
-def _stream_failure(node: Node, error: dict[str, Any] | str) -> NodeError:
-    if isinstance(error, str):
-        return NodeRefusedError(node.name, error)
-    code = error.get("code")
-    return _error(node, code if isinstance(code, int) else 500, str(error.get("message", "failed")), None)
-
-
-def _error(node: Node, status: int, message: str, retry_after_s: int | None) -> NodeError:
-    kind: type[NodeError] = NodeRefusedError
-    if status in {429, 503}:
-        kind = NodeBusyError
-    elif status in {410, 502}:
-        kind = TransferRefusedError
-    return kind(node.name, message, status, retry_after_s)
-
-
-def _error_message(data: bytes) -> str:
-    try:
-        error = msgspec.json.decode(data)["error"]
-        return str(error["message"])
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return ""

@@ -10,11 +10,11 @@ from engine_agents.gateway.decoding import decode_to_end
 from engine_agents.gateway.errors import failed_upstream, invalid, unavailable
 from engine_agents.gateway.exchange import Exchange, note_failure
 from engine_agents.gateway.handoff import run_relay
-from engine_agents.gateway.node_client import NodeBusyError, NodeError, NodeRefusedError
+from engine_agents.gateway.node_errors import NodeBusyError, NodeError, NodeRefusedError
 from engine_agents.gateway.planning import Plan, plan_route
 from engine_agents.gateway.shedding import shed
 from engine_agents.gateway.timeline import Stage
-from engine_agents.gateway.transfers import Transfer, consumer_params, hold_lease
+from engine_agents.gateway.transfers import Transfer, consumer_params, take_lease
 
 MAX_FRUITLESS_ATTEMPTS = 4
 RETRY_PAUSE_S = 0.25
@@ -92,7 +92,7 @@ async def _run_direct(x: Exchange, plan: Plan, main: Node) -> None:
     transfer = Transfer(x.state, plan, x.config.fleet.kv_bytes_per_token)
     try:
         await transfer.may_start()
-        async with hold_lease(x, plan.prefill, plan.prompt, is_first=True) as held:
+        with await take_lease(x, plan.prefill, plan.prompt, is_first=True) as held:
             x.state.index.add_resident(plan.prefill.name, plan.hashes)
             params = consumer_params(
                 held.lease, plan.link, transfer.transfer_id, plan.route.pipeline.wire, x.headers.caller.service_class
@@ -120,7 +120,7 @@ async def _run_outlier(x: Exchange, plan: Plan, relay: Node) -> None:
     assert plan.prefill is not None, "an OUTLIER plan has a prefill node"  # noqa: S101
     assert turn is not None, "an unfinished answer can be continued"  # noqa: S101
     x.facts.relay_node = relay.name
-    async with hold_lease(x, plan.prefill, plan.prompt, is_first=True) as held:
+    with await take_lease(x, plan.prefill, plan.prompt, is_first=True) as held:
         x.state.index.add_resident(plan.prefill.name, plan.hashes)
         start_s = first_s = x.timeline.elapsed_s
 

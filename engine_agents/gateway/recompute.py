@@ -2,7 +2,7 @@
 
 from control.domain.handoff import recompute_limit_tokens
 from engine_agents.gateway.exchange import Exchange
-from engine_agents.gateway.node_client import NodeError, TransferRefusedError
+from engine_agents.gateway.node_errors import NodeError, TransferRefusedError
 from engine_agents.gateway.planning import Plan
 
 

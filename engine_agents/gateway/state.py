@@ -3,8 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from control.domain.topology import Node
 from engine_agents.gateway.breaker import Breakers
 from engine_agents.gateway.config import RunningConfig
 from engine_agents.gateway.link_load import LinkLoad
-from engine_agents.gateway.node_client import NodeUnreachableError
+from engine_agents.gateway.node_errors import NodeUnreachableError
 
 INDEX_CAPACITY_BLOCKS = 1_000_000
 DEFAULT_PREFILL_S_PER_TOKEN = 0.0
@@ -59,48 +58,48 @@ class GatewayState:
         self.transfers_in_background = 0
         self.token_mismatches = 0
         self.max_model_lens: dict[str, int] = {}
-        self.leases: set[str] = set()
+        self.leases: set[object] = set()
         self.stranded: dict[str, StrandedKv] = {}
         self.ends_of_transfers: dict[str, asyncio.Event] = {}
         self.prefill_s_per_token = DEFAULT_PREFILL_S_PER_TOKEN
         self._whole_token_ids: dict[str, set[int]] = {}
         self._assigned: Counter[str] = Counter()
-        self._work: dict[str, set[asyncio.Timeout]] = {}
+        self._work: Counter[str] = Counter()
         self._known_nodes: dict[str, str] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def running(self, node: str) -> int:
         """Generations, prefills and pulls of this gateway on a node."""
-        return len(self._work.get(node, ()))
+        return self._work[node]
 
     def load(self, node: str) -> int:
         """Requests that a node works on or will soon: those in prefill count for the nodes they were planned to use."""
-        return max(self.running(node), self._assigned[node])
+        return max(self._work[node], self._assigned[node])
 
-    @contextmanager
-    def assigned(self, node: Node) -> Iterator[None]:
+    def assigned(self, node: Node) -> "_Count":
         """Count a request for a node from its plan on, so that equal requests do not all choose the same one."""
-        self._assigned[node.name] += 1
-        try:
-            yield
-        finally:
-            self._assigned[node.name] -= 1
+        return _Count(self._assigned, node.name)
 
     def work_on(self, node: Node) -> "_Work":
-        """Count one piece of work on a node for as long as the context lasts, and learn whether the node lives.
+        """Count one piece of work on a node for as long as the context lasts, and learn whether the node lives."""
+        return _Work(self, node.name)
 
-        Raises:
-            NodeUnreachableError: the node was found lost meanwhile, and the work was ended.
-        """
-        return _Work(self, node.name, self._work.setdefault(node.name, set()))
+    def begin_work(self, node: str) -> None:
+        """One more piece of work is under way there."""
+        self._work[node] += 1
+
+    def end_work(self, node: str, error: BaseException | None) -> None:
+        """It has ended, which says whether the node lives."""
+        self._work[node] -= 1
+        if error is None:
+            self.breakers.succeeded(node)
+        elif isinstance(error, NodeUnreachableError):
+            self.lost(node)
 
     def lost(self, node: str) -> None:
-        """The node makes no progress: leave it alone, and end what it was working on, which goes on elsewhere."""
+        """The node makes no progress: leave it alone, and trust in nothing that it held."""
         self.breakers.failed(node)
         self.index.drop_node(node)
-        for scope in self._work.get(node, ()):
-            if not scope.expired():
-                scope.reschedule(asyncio.get_running_loop().time())
 
     def measured_prefill(self, uncached_tokens: int, seconds: float) -> None:
         """Learn from one prefill how long a token takes, queueing included."""
@@ -166,31 +165,37 @@ class GatewayState:
         }
 
 
-class _Work:
-    """One piece of work on a node; a class, because a generator would cost several times as much."""
+class _Count:
+    """Counts one for as long as the context lasts; a class, because a generator would cost several times as much."""
 
-    __slots__ = ("_node", "_scope", "_scopes", "_state")
+    __slots__ = ("_counter", "_key")
 
-    def __init__(self, state: GatewayState, node: str, scopes: set[asyncio.Timeout]) -> None:
-        self._state = state
-        self._node = node
-        self._scopes = scopes
-        self._scope = asyncio.timeout(None)
+    def __init__(self, counter: Counter[str], key: str) -> None:
+        self._counter = counter
+        self._key = key
 
-    async def __aenter__(self) -> None:
-        self._scopes.add(self._scope)
-        await self._scope.__aenter__()
+    def __enter__(self) -> None:
+        self._counter[self._key] += 1
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._scopes.discard(self._scope)
-        try:
-            await self._scope.__aexit__(kind, error, traceback)
-        except TimeoutError as timeout:
-            raise NodeUnreachableError(self._node, "makes no progress") from timeout
-        if error is None:
-            self._state.breakers.succeeded(self._node)
-        elif isinstance(error, NodeUnreachableError):
-            self._state.breakers.failed(self._node)
-            self._state.index.drop_node(self._node)
+        self._counter[self._key] -= 1
+
+
+class _Work:
+    """One piece of work on a node."""
+
+    __slots__ = ("_node", "_state")
+
+    def __init__(self, state: GatewayState, node: str) -> None:
+        self._state = state
+        self._node = node
+
+    def __enter__(self) -> None:
+        self._state.begin_work(self._node)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._state.end_work(self._node, error)

@@ -9,7 +9,8 @@ import msgspec
 from control.domain.topology import Node, NodeState, Role
 from engine_agents.gateway.errors import RefusalError
 from engine_agents.gateway.gateway import Gateway
-from engine_agents.gateway.node_client import NodeError, NodeLease
+from engine_agents.gateway.node_errors import NodeError
+from engine_agents.gateway.node_replies import NodeLease
 
 log = logging.getLogger(__name__)
 

@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+import secrets
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
 
 from control.domain.topology import Link, Node
 from engine_agents.gateway.exchange import Exchange
-from engine_agents.gateway.node_client import Lease, NodeError
+from engine_agents.gateway.node_errors import NodeError
+from engine_agents.gateway.node_replies import Lease
 from engine_agents.gateway.planning import Plan
 from engine_agents.gateway.prompt import Prompt
 from engine_agents.gateway.state import GatewayState
@@ -21,9 +22,12 @@ MAX_TRANSFERS_IN_BACKGROUND = 64
 
 
 class HeldLease:
-    """A lease until it is used or given back."""
+    """A lease until it is used or given back: one left unused is released on the way out, without waiting for it."""
 
-    def __init__(self, lease: Lease) -> None:
+    __slots__ = ("_x", "is_used", "lease")
+
+    def __init__(self, x: Exchange, lease: Lease) -> None:
+        self._x = x
         self.lease = lease
         self.is_used = False
 
@@ -31,30 +35,32 @@ class HeldLease:
         """Its consumer has pulled the KV, which frees the lease on the prefill node."""
         self.is_used = True
 
+    def __enter__(self) -> Self:
+        self._x.state.leases.add(self)
+        return self
 
-@asynccontextmanager
-async def hold_lease(x: Exchange, node: Node, prompt: Prompt, *, is_first: bool) -> AsyncIterator[HeldLease]:
-    """Have the prompt prefilled; a lease that nobody used is released on the way out, without waiting for it.
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._x.state.leases.discard(self)
+        if not self.is_used:
+            self._x.state.spawn(_release(self._x, self.lease), "release a lease")
+
+
+async def take_lease(x: Exchange, node: Node, prompt: Prompt, *, is_first: bool) -> HeldLease:
+    """Have the prompt prefilled; the lease is to be entered at once.
 
     `is_first` tells the prefill proper from the second lease, which hits the prefill node's own cache.
     """
     start_s = x.timeline.elapsed_s
-    async with x.state.work_on(node):
+    with x.state.work_on(node):
         lease = await x.client.prefill(node, prompt, x.request.model, x.salt)
     if is_first:
         x.timeline.add(Stage.PREFILL, start_s)
         x.facts.prefill_node = node.name
         x.facts.cached_tokens = lease.cached_tokens
         x.state.measured_prefill(len(prompt) - (lease.cached_tokens or 0), x.timeline.elapsed_s - start_s)
-    held = HeldLease(lease)
-    key = f"{node.name}/{lease.lease_id}/{uuid.uuid4().hex}"
-    x.state.leases.add(key)
-    try:
-        yield held
-    finally:
-        x.state.leases.discard(key)
-        if not held.is_used:
-            x.state.spawn(_release(x, lease), "release a lease")
+    return HeldLease(x, lease)
 
 
 async def _release(x: Exchange, lease: Lease) -> None:
@@ -70,7 +76,7 @@ class Transfer:
 
     def __init__(self, state: GatewayState, plan: Plan, kv_bytes_per_token: int) -> None:
         assert plan.main is not None, "a transfer has a target"  # noqa: S101
-        self.transfer_id = uuid.uuid4().hex
+        self.transfer_id = secrets.token_hex(16)
         self._state = state
         self._is_open = True
         self._waits_for: list[asyncio.Event] = []
@@ -134,12 +140,12 @@ async def pull_ahead(x: Exchange, plan: Plan, transfer: Transfer) -> None:
     assert plan.main is not None, "KV goes to a main node"  # noqa: S101
     try:
         await transfer.may_start()
-        async with hold_lease(x, plan.prefill, plan.prompt, is_first=False) as held:
+        with await take_lease(x, plan.prefill, plan.prompt, is_first=False) as held:
             params = consumer_params(
                 held.lease, plan.link, transfer.transfer_id, plan.route.pipeline.wire, x.headers.caller.service_class
             )
             start_s = x.timeline.elapsed_s
-            async with x.state.work_on(plan.main):
+            with x.state.work_on(plan.main):
                 reply = await x.client.pull(plan.main, plan.prompt, x.request.model, params, x.salt)
             held.used()
         x.note_transfer(plan.link, plan.route.pipeline.wire, reply.work, x.timeline.elapsed_s - start_s)

@@ -6,7 +6,8 @@ from collections import Counter
 
 from control.domain.topology import Node, NodeState
 from engine_agents.gateway.config import ConfigStore
-from engine_agents.gateway.node_client import NodeClient, NodeError
+from engine_agents.gateway.node_client import NodeClient
+from engine_agents.gateway.node_errors import NodeError
 from engine_agents.gateway.state import GatewayState, StrandedKv
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class NodeWatch:
                 log.warning("%s is lost: %s", node.name, error.message)
                 self._state.stranded.pop(node.name, None)
                 self._state.lost(node.name)
+                self._client.give_up(node)  # what it was working on goes on elsewhere
             return
         if self._failures.pop(node.url, 0) >= LOOKS_UNTIL_LOST:
             log.info("%s is back", node.name)

@@ -9,7 +9,9 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 from control.domain.topology import Node, Role
-from engine_agents.gateway.node_client import NodeBusyError, NodeClient, NodeRefusedError, Prompt, TransferRefusedError
+from engine_agents.gateway.node_client import NodeClient
+from engine_agents.gateway.node_errors import NodeBusyError, NodeRefusedError, TransferRefusedError
+from engine_agents.gateway.prompt import Prompt
 from engine_agents.nodes.serve import serving
 
 PULL_PARAMS = {"do_remote_prefill": True, "do_remote_decode": False, "remote_engine_id": "e", "remote_request_id": "r"}
@@ -115,8 +117,11 @@ async def saying(answer, status: int = 200):
 
 async def read(client, node, kv_params=None):
     stream = client.stream(node, Prompt((1, 2)), "m", 8, sampling={"temperature": 0}, kv_params=kv_params)
-    async with stream as chunks:
-        return [chunk async for chunk in chunks]
+    chunks = []
+    async with stream:
+        while together := await stream.read():
+            chunks += together
+    return chunks
 
 
 async def test_a_lease_is_read_and_passed_on_as_it_is():

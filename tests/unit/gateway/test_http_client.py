@@ -283,3 +283,53 @@ async def test_closing_the_client_fails_who_still_waits(server):
     with pytest.raises(BrokenOffError):
         await waiting
     await server.left.wait()
+
+
+@pytest.mark.parametrize("size", [5, 4 * MAX_UNREAD_BYTES], ids=["small", "larger than a stream may leave unread"])
+async def test_a_whole_reply_is_here_when_it_is_given_and_its_connection_is_free(client, server, size):
+    part = bytes(size // 5)
+    wire = [CHUNKED_HEAD, *[b"%x\r\n%b\r\n" % (len(part), part)] * 5, b"0\r\n\r\n"]
+    server.scripts = [wire, wire]
+    for _ in range(2):
+        reply = await client.send(server.url, "/", connect_s=LIMIT_S, silence_s=LIMIT_S, is_whole=True)
+        assert (reply.status, reply.body) == (200, part * 5)
+    assert server.connections == 1
+
+
+async def test_a_whole_reply_that_breaks_off_is_none(client, server):
+    server.scripts = [[CHUNKED_HEAD + b"3\r\none\r\n", None]]
+    with pytest.raises(BrokenOffError):
+        await client.send(server.url, "/", connect_s=LIMIT_S, silence_s=LIMIT_S, is_whole=True)
+
+
+async def test_a_request_cancelled_when_its_whole_reply_is_here_leaves_the_next_one_alone(client, server):
+    server.scripts = [["wait", WHOLE], [WHOLE]]
+    first = asyncio.create_task(
+        client.send(server.url, "/", (b"{}",), connect_s=LIMIT_S, silence_s=LIMIT_S, is_whole=True)
+    )
+    while not server.requests:
+        await asyncio.sleep(0.001)
+    (connection,) = client.connections
+    server.go_on.set()
+    while not connection.idle_since_s:
+        await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert await fetch(client, server) == (200, b"hello")
+    assert server.connections == 1
+
+
+async def test_giving_a_server_up_fails_all_who_wait_for_it_and_asks_it_nothing_again(client, server):
+    server.scripts = [[WHOLE], [CHUNKED_HEAD + b"3\r\none\r\n", "until the client leaves"], ["until the client leaves"]]
+    await fetch(client, server)
+    async with await send(client, server) as reply:
+        await reply.read_some(LIMIT_S)
+        waiting = asyncio.create_task(send(client, server))
+        while len(server.requests) < 3:
+            await asyncio.sleep(0.001)
+        client.give_up(server.url)
+        with pytest.raises(TimeoutError):
+            await reply.read_some(LIMIT_S)
+        with pytest.raises(TimeoutError):
+            await waiting
+    assert len(server.requests) == 3

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_agents.gateway.node_client import Chunk
+from engine_agents.gateway.node_replies import Chunk
 from engine_agents.gateway.sse import DONE, ChunkWriter, EventParser
 
 CAPTURE = (
