@@ -11,6 +11,10 @@ ControlError
 │   └── InUseError             … because others need what it takes away
 ├── StaleRevisionError         it was made against something that has changed meanwhile
 ├── PreconditionRequiredError  it does not say what it was made against
+├── IdempotencyKeyReusedError  the key belongs to another request
+├── RequestInProgressError     the same request is being carried out
+├── AnswerLostError            the same request was carried out, and nobody knows the answer
+├── BodyTooLargeError
 ├── TooManyAttemptsError       wait before the next sign-in
 └── DatabaseUnavailableError   nothing can be read or stored at the moment
 """
@@ -22,7 +26,9 @@ from control.domain.policy import FieldProblem
 
 
 class ControlError(Exception):
-    """Base of every refusal; its text is meant for whoever asked."""
+    """Base of every refusal; its text is meant for whoever asked, `retry_after_s` for a machine that asks again."""
+
+    retry_after_s: int | None = None
 
     def __init__(self, detail: str | None = None) -> None:
         self.detail = detail or (self.__doc__ or "")
@@ -77,6 +83,24 @@ class PreconditionRequiredError(ControlError):
     """Say what the change was made against: If-Match, or base_revision where there is one."""
 
 
+class IdempotencyKeyReusedError(ControlError):
+    """This Idempotency-Key belongs to another request of yours: the same key needs the same path, query and body."""
+
+
+class RequestInProgressError(ControlError):
+    """The same request is being carried out: ask again for its answer."""
+
+    retry_after_s = 1
+
+
+class AnswerLostError(ControlError):
+    """The same request was carried out, but its answer was lost: look at what it was to change."""
+
+
+class BodyTooLargeError(ControlError):
+    """The body is too large."""
+
+
 class TooManyAttemptsError(ControlError):
     """Too many failed sign-ins."""
 
@@ -111,6 +135,10 @@ FACES: dict[type[ControlError], Face] = {
     InUseError: Face(409, "in-use", "It is in use"),
     StaleRevisionError: Face(412, "stale-revision", "It has changed meanwhile"),
     PreconditionRequiredError: Face(428, "precondition-required", "Say what it was made against"),
+    IdempotencyKeyReusedError: Face(422, "idempotency-key-reused", "The key belongs to another request"),
+    RequestInProgressError: Face(409, "request-in-progress", "The request is being carried out"),
+    AnswerLostError: Face(409, "answer-lost", "The answer was lost"),
+    BodyTooLargeError: Face(413, "body-too-large", "The body is too large"),
     TooManyAttemptsError: Face(429, "too-many-attempts", "Too many attempts"),
     DatabaseUnavailableError: Face(503, "database-unavailable", "The database is not available"),
     ControlError: Face(500, "internal", "Something went wrong"),

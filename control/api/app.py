@@ -5,6 +5,7 @@ from functools import partial
 from fastapi import APIRouter, FastAPI
 
 from control.api import fleet, operation, operations, policies, slos, tenants
+from control.api.idempotency import Idempotency
 from control.api.problems import PROBLEM_RESPONSES, PageErrorHandler, install_problems
 from control.api.security import SecurityHeaders
 from control.api.trust import router as trust_router
@@ -41,6 +42,7 @@ def include_api(app: FastAPI, plane: ControlPlane, page_error: PageErrorHandler 
         root.include_router(router)
     root.include_router(trust_router)
     app.include_router(root)
+    app.add_middleware(Idempotency, plane=plane)
     install_problems(app, page_error)
 
 

@@ -198,7 +198,7 @@ def _shape_link(asked: _Asked) -> Request:
 
     def prepares(plane: ControlPlane, principal: Principal, reason: str) -> tuple[StepPlan, ...]:
         draft = RevisionDraft(reason, base, changes=changes, apply=True)
-        return plan_enforcement(link, create_revision(plane, principal, draft).revision.number)
+        return plan_enforcement(link, create_revision(plane, principal, draft).number)
 
     result = {"changes": [{"path": d.path, "before": d.before, "after": d.after} for d in differences]}
     steps = plan_enforcement(link, (base or 0) + 1)

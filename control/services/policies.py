@@ -1,6 +1,5 @@
 """Policy revisions: created, applied and taken back, each with its reason."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from sqlmodel import Session, col, select
 from control.domain.policy import FieldChange, FieldProblem, PolicyError, apply_changes, diff_policies, parse_policy
 from control.domain.policy_fields import find_field
 from control.errors import (
-    ConflictError,
     InvalidError,
     InvalidPolicyError,
     NotFoundError,
@@ -43,15 +41,6 @@ class RevisionDraft:
     document: Mapping[str, Any] | None = None
     changes: Mapping[str, Any] | None = None
     apply: bool = False
-    idempotency_key: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Created:
-    """A stored revision; `replayed` when an earlier request with the same idempotency key had made it."""
-
-    revision: PolicyRevisionRow
-    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +104,7 @@ def preview_revision(session: Session, draft: RevisionDraft) -> tuple[dict[str, 
     return _drafted(draft, active.revision.document)
 
 
-def create_revision(plane: ControlPlane, principal: Principal, draft: RevisionDraft) -> Created:
+def create_revision(plane: ControlPlane, principal: Principal, draft: RevisionDraft) -> PolicyRevisionRow:
     """Store a new revision on top of the active one, and apply it where the draft says so.
 
     Raises:
@@ -123,14 +112,10 @@ def create_revision(plane: ControlPlane, principal: Principal, draft: RevisionDr
         InvalidError: no reason, or nothing would change.
         InvalidPolicyError: the document cannot be obeyed.
         PreconditionRequiredError, StaleRevisionError: the base is missing or no longer active.
-        ConflictError: the idempotency key belongs to another request.
     """
     require_role(principal, Role.OPERATOR)
     _check_reason(draft.reason)
     with plane.database.unit_of_work(plane.send) as work:
-        replayed = _replayed(work.session, principal, draft)
-        if replayed is not None:
-            return Created(replayed, replayed=True)
         active = load_active(work.session)
         _check_base(draft.base_revision, active)
         document, changes = _drafted(draft, active.revision.document)
@@ -142,7 +127,7 @@ def create_revision(plane: ControlPlane, principal: Principal, draft: RevisionDr
         _audit_creation(work.session, plane, row, changes)
         if draft.apply:
             _activate(work, plane, principal, row=row, reason=draft.reason, active=active)
-    return Created(row)
+    return row
 
 
 def apply_revision(
@@ -250,24 +235,6 @@ def _check_storable(document: Mapping[str, Any]) -> None:
         raise InvalidPolicyError(f"The document is larger than {MAX_DOCUMENT_BYTES} bytes.")
 
 
-def _replayed(session: Session, principal: Principal, draft: RevisionDraft) -> PolicyRevisionRow | None:
-    if draft.idempotency_key is None:
-        return None
-    row = session.exec(
-        select(PolicyRevisionRow).where(
-            PolicyRevisionRow.actor == principal.name, PolicyRevisionRow.idempotency_key == draft.idempotency_key
-        )
-    ).first()
-    if row is not None and row.request_digest != _digest(draft):
-        raise ConflictError("This Idempotency-Key belongs to another request.")
-    return row
-
-
-def _digest(draft: RevisionDraft) -> str:
-    parts = [draft.document, draft.changes, draft.base_revision, draft.reason, draft.apply]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
 def _add_revision(
     session: Session,
     plane: ControlPlane,
@@ -285,8 +252,6 @@ def _add_revision(
         actor=principal.name,
         created_at=plane.now(),
         base_number=base_number,
-        idempotency_key=draft.idempotency_key,
-        request_digest=_digest(draft) if draft.idempotency_key else None,
     )
     session.add(row)
     try:

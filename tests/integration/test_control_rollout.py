@@ -81,7 +81,7 @@ class Rig:
 
     def change(self, changes: dict) -> int:
         draft = RevisionDraft("test", self.active(), changes=changes, apply=True)
-        return create_revision(self.plane, OPERATOR, draft).revision.number
+        return create_revision(self.plane, OPERATOR, draft).number
 
     def stop_gateway(self) -> None:
         self.gateway.close()
@@ -110,7 +110,7 @@ class Rig:
 
     def change_threshold(self, value: float) -> int:
         draft = RevisionDraft("test", self.active(), changes={RELAY: value}, apply=True)
-        return create_revision(self.plane, OPERATOR, draft).revision.number
+        return create_revision(self.plane, OPERATOR, draft).number
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from control.store.tables.alerting import (
 )
 from control.store.tables.audit import AuditEventRow, AuditHeadRow
 from control.store.tables.base import ImmutableRowError, Row, UtcDateTime
+from control.store.tables.idempotency import IdempotencyRow
 from control.store.tables.inventory import (
     ChipProfileRow,
     GatewayRow,
@@ -45,6 +46,7 @@ __all__ = [
     "ChipProfileRow",
     "GatewayReportRow",
     "GatewayRow",
+    "IdempotencyRow",
     "ImmutableRowError",
     "LeaseRow",
     "LinkProbeRow",

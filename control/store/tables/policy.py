@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, UniqueConstraint
+from sqlalchemy import JSON
 from sqlmodel import Field
 
 from control.store.tables.base import Row, moment, only_add
@@ -13,15 +13,12 @@ class PolicyRevisionRow(Row, table=True):
     """One immutable policy document."""
 
     __tablename__ = "policy_revision"
-    __table_args__ = (UniqueConstraint("actor", "idempotency_key"),)
     number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     document: dict[str, Any] = Field(sa_type=JSON)
     reason: str
     actor: str
     created_at: datetime = moment()
     base_number: int | None = Field(default=None, foreign_key="policy_revision.number")
-    idempotency_key: str | None = None
-    request_digest: str | None = None
 
 
 class PolicyActivationRow(Row, table=True):
