@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from control.cli.errors import CommandError
+from control.cli.operation_commands import add_operation_commands
+from control.cli.options import DEFAULT_DATA, DataOption, JsonOption, ReasonOption, link_app, node_app
 from control.processes import die_with_parent
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -18,11 +20,9 @@ check_app = typer.Typer(no_args_is_help=True, help="Check that a running fleet d
 policy_app = typer.Typer(no_args_is_help=True, help="Read and change the policy.")
 app.add_typer(check_app, name="check")
 app.add_typer(policy_app, name="policy")
-
-DataOption = Annotated[Path, typer.Option("--data", envvar="PDD_DATA_DIR", help="Folder of the fleet's data.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
-DEFAULT_DATA = Path(".data")
+app.add_typer(node_app, name="node")
+app.add_typer(link_app, name="link")
+add_operation_commands(app)
 
 
 @app.callback()

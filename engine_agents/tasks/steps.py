@@ -13,7 +13,7 @@ from engine_agents.drivers.driver import DriverError, Fence
 from engine_agents.tasks.celery import app, settings
 
 REQUEST_TIMEOUT_S = 3.0
-LOOK_FOR_S = 3.0
+LOOK_FOR_S = 1.0
 LOOK_EVERY_S = 0.1
 _ERROR_LENGTH = 300
 

@@ -1,0 +1,79 @@
+"""Operations on a fleet of real processes, under traffic whose every answer is counted and compared."""
+
+import pytest
+
+from control.domain.operations import Kind, OperationState
+from control.domain.topology import NodeState, Role
+from control.services.operations import load_probes
+from tests.operation_rig import VICTIM, Traffic, operation_rig
+from tests.processes import wait_until
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory):
+    with operation_rig(tmp_path_factory.mktemp("operations")) as rig:
+        yield rig
+
+
+def assert_done(rig, number):
+    stored = rig.wait_over(number)
+    assert (stored.operation.state, stored.row.error) == (OperationState.DONE, "")
+    return stored
+
+
+def test_a_restart_ends_one_incarnation_once_and_loses_nothing(rig):
+    with Traffic(rig.gateway_url, clients=2) as traffic:
+        traffic.wait_for(2)
+        number = rig.open(Kind.RESTART, node=VICTIM)
+        assert_done(rig, number)
+        traffic.wait_for(2)
+    assert traffic.faults == []
+    log = (rig.folder / "victim.log").read_text()
+    assert log.count("ready http") == 2
+    told = [line for line in log.splitlines() if f"order restart of step {number}." in line]
+    assert [line.rpartition(": ")[2] for line in told].count("applied") == 1
+    rig.assert_fleet_is_legal()
+
+
+def test_a_role_switch_and_a_rebalance_lose_no_request_and_break_no_stream(rig):
+    with Traffic(rig.gateway_url) as traffic:
+        traffic.wait_for(6)
+        switch = rig.open(Kind.SWITCH_ROLE, node=VICTIM, role="relay")
+        assert rig.open(Kind.SWITCH_ROLE, node=VICTIM, role="relay") == switch
+        assert_done(rig, switch)
+        assert (rig.node(VICTIM).role, rig.node(VICTIM).state) == (Role.RELAY, NodeState.READY)
+        assert rig.effects(VICTIM, switch) == ["applied"]
+        traffic.wait_for(3)
+        rebalance = rig.open(Kind.REBALANCE, site="ams", target="3:1:0")
+        stored = assert_done(rig, rebalance)
+        assert [move["to"] for move in stored.row.result["moves"]] == ["prefill"]
+        traffic.wait_for(6)
+    assert traffic.faults == []
+    assert traffic.counts["sent"] == traffic.counts["whole"] > 15
+    rig.assert_fleet_is_legal()
+
+
+def test_a_link_is_measured_and_shaped(rig):
+    probe = rig.open(Kind.PROBE_LINK, link="ams-fra", size_bytes=1_000_000)
+    assert_done(rig, probe)
+    with rig.plane.database.reading() as session:
+        [row] = load_probes(session, "ams-fra", 10)
+    assert row.size_bytes == 875_000
+    assert 0 < row.bandwidth_bytes_per_s < 1.3 * 4e6
+    assert row.rtt_s >= 0.02
+    shape = rig.open(Kind.SHAPE_LINK, link="ams-fra", shape={"rate_cap_bytes_per_s": 2e6})
+    assert_done(rig, shape)
+
+
+def test_observers_follow_a_nodes_new_role(rig):
+    number = rig.open(Kind.SWITCH_ROLE, node="ams-p-02", role="relay")
+    assert_done(rig, number)
+    wait_until((rig.folder / "watched-ams.json").exists)
+    wait_until(lambda: '"role": "relay"' in _entry((rig.folder / "watched-ams.json").read_text(), "ams-p-02"))
+    assert_done(rig, rig.open(Kind.SWITCH_ROLE, node="ams-p-02", role="prefill"))
+
+
+def _entry(document, node):
+    return document[document.index(f'"name": "{node}"') :][:200]
