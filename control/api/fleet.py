@@ -1,78 +1,39 @@
-"""Sites, nodes, links and gateways, read only."""
+"""The inventory over REST: the whole as one document, and a router for each kind."""
 
-from fastapi import APIRouter
+from typing import Any
 
+from fastapi import APIRouter, Response
+
+from control.api import fleet_csv, gateways, links, nodes, profiles, sites
 from control.api.dependencies import Plane, Viewer
-from control.api.schemas import GatewayOut, LinkOut, NodeOut, Page, SiteOut
-from control.errors import NotFoundError
-from control.services import fleet
-from control.services.plane import ControlPlane
-from control.services.policies import find_active_number
-from control.services.rollout import load_statuses
+from control.api.inventory import Edit
+from control.api.inventory_schemas import FleetIn, FleetPlanOut
+from control.api.preconditions import set_etag
+from control.domain.fleet_document import export_document
+from control.services.inventory import apply_fleet, inventory_version
+from control.services.inventory_rows import load_inventory
 
-router = APIRouter(tags=["fleet"])
+router = APIRouter()
+for _router in (sites.router, profiles.router, nodes.router, links.router, gateways.router, fleet_csv.router):
+    router.include_router(_router)
 
 
-@router.get("/sites")
-def list_sites(plane: Plane, _: Viewer) -> Page[SiteOut]:
-    """All sites."""
+@router.get("/fleet", tags=["fleet"], responses={200: {"model": FleetIn}})
+def read_fleet(plane: Plane, _: Viewer, response: Response) -> dict[str, Any]:
+    """The whole inventory as a fleet document; applying it as it is changes nothing."""
     with plane.database.reading() as session:
-        return Page(items=[SiteOut.model_validate(site) for site in fleet.load_sites(session)])
+        inventory = load_inventory(session)
+    set_etag(response, inventory_version(inventory))
+    return export_document(inventory)
 
 
-@router.get("/sites/{name}")
-def read_site(name: str, plane: Plane, _: Viewer) -> SiteOut:
-    """One site."""
-    with plane.database.reading() as session:
-        return SiteOut.model_validate(fleet.find(fleet.load_sites(session), "site", name))
+@router.put("/fleet", tags=["fleet"])
+def change_fleet(body: FleetIn, change: Edit) -> FleetPlanOut:
+    """Bring the inventory to a fleet document, or with `dry_run` say what that would change.
 
-
-@router.get("/nodes")
-def list_nodes(plane: Plane, _: Viewer) -> Page[NodeOut]:
-    """All nodes."""
-    with plane.database.reading() as session:
-        return Page(items=[NodeOut.model_validate(node) for node in fleet.load_nodes(session)])
-
-
-@router.get("/nodes/{name}")
-def read_node(name: str, plane: Plane, _: Viewer) -> NodeOut:
-    """One node."""
-    with plane.database.reading() as session:
-        return NodeOut.model_validate(fleet.find(fleet.load_nodes(session), "node", name))
-
-
-@router.get("/links")
-def list_links(plane: Plane, _: Viewer) -> Page[LinkOut]:
-    """All links."""
-    with plane.database.reading() as session:
-        return Page(items=[LinkOut.model_validate(link) for link in fleet.load_links(session)])
-
-
-@router.get("/links/{name}")
-def read_link(name: str, plane: Plane, _: Viewer) -> LinkOut:
-    """One link."""
-    with plane.database.reading() as session:
-        return LinkOut.model_validate(fleet.find(fleet.load_links(session), "link", name))
-
-
-@router.get("/gateways")
-def list_gateways(plane: Plane, _: Viewer) -> Page[GatewayOut]:
-    """All gateways with the revisions that they run."""
-    return Page(items=gateways_out(plane))
-
-
-@router.get("/gateways/{name}")
-def read_gateway(name: str, plane: Plane, _: Viewer) -> GatewayOut:
-    """One gateway."""
-    for gateway in gateways_out(plane):
-        if gateway.name == name:
-            return gateway
-    raise NotFoundError(f"There is no gateway {name}.")
-
-
-def gateways_out(plane: ControlPlane) -> list[GatewayOut]:
-    """Every gateway with its status against the active policy."""
-    with plane.database.reading() as session:
-        urls = {gateway.name: gateway.url for gateway in fleet.load_gateways(session)}
-        statuses = load_statuses(session, find_active_number(session), plane.now())
-    return [GatewayOut.of(urls[status.gateway], status) for status in statuses]
+    The ETag stands for the inventory after the change; that of a dry run for the one that it was planned against, so
+    that it can go into If-Match when the same document is applied.
+    """
+    changed = apply_fleet(change.plane, change.principal, body.wish(), change.terms)
+    set_etag(change.response, inventory_version(changed.before if change.terms.dry_run else changed.after))
+    return FleetPlanOut.of(changed.plan)

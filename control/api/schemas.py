@@ -6,7 +6,6 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from control.domain.policy import FieldChange, unknown_fields
-from control.domain.topology import NodeState, Role
 from control.services.rollout import GatewayStatus, RolloutState
 from control.store.tables import PolicyRevisionRow
 
@@ -34,26 +33,6 @@ class FromDomain(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
-class SiteOut(FromDomain):
-    """A datacenter."""
-
-    name: str
-    label: str
-
-
-class NodeOut(FromDomain):
-    """One engine process."""
-
-    name: str
-    site: str
-    role: Role
-    url: str
-    engine: str
-    model: str
-    slots: int
-    state: NodeState
-
-
 class TenantOut(FromDomain):
     """Who may use the gateways; `salt` is null where the policy decides."""
 
@@ -76,17 +55,6 @@ class TenantIn(Strict):
     name: str = Field(max_length=63)
     classes: list[str] = Field(default=["default"], min_length=1, max_length=20)
     salt: bool | None = None
-
-
-class LinkOut(FromDomain):
-    """A directed WAN path; bytes per second and seconds."""
-
-    name: str
-    source: str
-    target: str
-    capacity_bytes_per_s: float
-    rtt_s: float
-    flow_cap_bytes_per_s: float | None
 
 
 class GatewayOut(FromDomain):

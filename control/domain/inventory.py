@@ -67,6 +67,26 @@ Item = Site | ChipProfile | ModelProfile | Node | Link | Gateway
 
 
 @dataclass(frozen=True, slots=True)
+class Wish:
+    """An item as somebody wants it; fields named in `unsaid` keep what they have, in a new item what stands here."""
+
+    item: Item
+    unsaid: frozenset[str] = frozenset()
+
+    @property
+    def ref(self) -> "ItemRef":
+        """The item that is meant."""
+        return ItemRef(kind_of(self.item), self.item.name)
+
+    def settled(self, current: Item | None) -> Item:
+        """The item, given what it is now."""
+        if current is None or not self.unsaid:
+            return self.item
+        kept: dict[str, Any] = {name: getattr(current, name) for name in self.unsaid}
+        return replace(self.item, **kept)
+
+
+@dataclass(frozen=True, slots=True)
 class ItemRef:
     """Points to one item."""
 
@@ -106,6 +126,15 @@ class Inventory:
         """A copy with some items of one kind added or replaced."""
         named = {**self.by_name(kind), **{item.name: item for item in items}}
         return self._with(kind, (named[name] for name in sorted(named)))
+
+    def find(self, ref: "ItemRef") -> Item | None:
+        """The item that is pointed to; None if there is none."""
+        return next((item for item in self.items(ref.kind) if item.name == ref.name), None)
+
+    def with_wishes(self, kind: Kind, wishes: Iterable[Wish]) -> Self:
+        """A copy with some items of one kind added or replaced, as they are wished for."""
+        known = self.by_name(kind)
+        return self.with_items(kind, [wish.settled(known.get(wish.item.name)) for wish in wishes])
 
     def without(self, ref: ItemRef) -> Self:
         """A copy without one item."""
@@ -151,9 +180,15 @@ def item_facts(item: Item) -> dict[str, Any]:
 
     How many streams a transfer uses is the policy's to say, so a link here has no such field.
     """
-    facts = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(item).items()}
+    facts = {key: _plain(value) for key, value in asdict(item).items()}
     facts.pop("streams_per_transfer", None)
     return facts
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, StrEnum):
+        return value.value
+    return list(value) if isinstance(value, tuple) else value
 
 
 def kind_of(item: Item) -> Kind:

@@ -5,7 +5,8 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-ANY_VERSION: Collection[str] = frozenset({"*"})
+# A tuple, so that it differs from every set of tags, also from that of the tag "*".
+ANY_VERSION: Collection[str] = ("*",)
 
 _LENGTH = 20
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlmodel import Session, col, delete, select, update
+from sqlmodel import Session, col, delete, or_, select, update
 
 from control.domain.fleet_plan import Action, FleetPlan, ItemChange
 from control.domain.inventory import (
@@ -13,7 +13,6 @@ from control.domain.inventory import (
     ChipProfile,
     Inventory,
     Item,
-    ItemRef,
     Kind,
     ModelProfile,
     item_facts,
@@ -69,10 +68,10 @@ MAPPED: Mapping[Kind, Mapped] = {
 _ORDER = (Kind.SITE, Kind.CHIP, Kind.MODEL, Kind.NODE, Kind.LINK, Kind.GATEWAY)
 
 
-def load_items(session: Session, kind: Kind, *conditions: Any) -> list[Any]:
-    """Items of one kind by name, all or those that meet conditions on their table."""
+def load_items(session: Session, kind: Kind, *conditions: Any, limit: int | None = None) -> list[Any]:
+    """Items of one kind by name, all or those that meet conditions on their table, at most `limit`."""
     mapped = MAPPED[kind]
-    rows = session.exec(select(mapped.table).where(*conditions).order_by(col(mapped.table.name)))
+    rows = session.exec(select(mapped.table).where(*conditions).order_by(col(mapped.table.name)).limit(limit))
     return [mapped.read(row) for row in rows]
 
 
@@ -82,9 +81,12 @@ def load_default_model(session: Session) -> str:
     return str(row.value["name"]) if row else ""
 
 
-def load_inventory(session: Session, around: ItemRef | None = None) -> Inventory:
-    """The whole inventory; `around` a node leaves the other nodes out, which are the many."""
-    conditions = [col(NodeRow.name) == around.name] if around and around.kind is Kind.NODE else []
+def load_inventory(session: Session, around: Item | None = None) -> Inventory:
+    """The whole inventory; `around` a node leaves out the other nodes, which are the many, but for those at its URL."""
+    conditions = []
+    if isinstance(around, Node):
+        url = around.url.rstrip("/")
+        conditions.append(or_(col(NodeRow.name) == around.name, col(NodeRow.url).in_([url, f"{url}/"])))
     found = {kind.value: tuple(load_items(session, kind, *(conditions if kind is Kind.NODE else ()))) for kind in Kind}
     return Inventory(**found, model=load_default_model(session))
 
