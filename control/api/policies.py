@@ -84,7 +84,6 @@ def create_revision(
     response: Response,
     *,
     if_match: IfMatch = None,
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
     dry_run: bool = False,
 ) -> RevisionOut | PreviewOut:
     """Store a new revision on top of the active one; with `apply`, make it the active one."""
@@ -94,7 +93,6 @@ def create_revision(
         document=body.document,
         changes=body.changes,
         apply=body.apply,
-        idempotency_key=idempotency_key,
     )
     if dry_run:
         with plane.database.reading() as session:
@@ -102,10 +100,8 @@ def create_revision(
         response.status_code = 200
         return PreviewOut(document=document, changes=[ChangeOut.of(change) for change in changes])
     created = policies.create_revision(plane, principal, draft)
-    response.headers["Location"] = f"/api/v1/policies/revisions/{created.revision.number}"
-    if created.replayed:
-        response.headers["Idempotency-Replayed"] = "true"
-    return RevisionOut.of(created.revision)
+    response.headers["Location"] = f"/api/v1/policies/revisions/{created.number}"
+    return RevisionOut.of(created)
 
 
 @router.post("/revisions/{number}/apply")

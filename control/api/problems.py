@@ -13,10 +13,8 @@ from starlette.exceptions import HTTPException
 from control.domain.policy import FieldProblem
 from control.errors import (
     ControlError,
-    DatabaseUnavailableError,
     InUseError,
     InvalidError,
-    TooManyAttemptsError,
     UnauthenticatedError,
     face_of,
 )
@@ -77,7 +75,7 @@ def problem_of(error: ControlError) -> Response:
     headers = {}
     if isinstance(error, UnauthenticatedError):
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, TooManyAttemptsError | DatabaseUnavailableError):
+    if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
     problems = error.problems if isinstance(error, InvalidError | InUseError) else ()
     return problem(face.status, face.slug, face.title, error.detail, problems=problems, headers=headers)

@@ -203,7 +203,7 @@ def test_a_repeated_request_with_its_key_makes_one_revision(operator):
     again = operator.post(f"{API}/policies/revisions", json=CHANGE, headers=headers)
     assert (again.status_code, again.json(), again.headers["idempotency-replayed"]) == (201, first.json(), "true")
     other = operator.post(f"{API}/policies/revisions", json={**CHANGE, "reason": "another"}, headers=headers)
-    assert (other.status_code, slug(other)) == (409, "conflict")
+    assert (other.status_code, slug(other)) == (422, "idempotency-key-reused")
 
 
 def test_a_dry_run_shows_the_change_and_stores_nothing(operator):
