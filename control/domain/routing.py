@@ -4,9 +4,10 @@
 gateway.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import NamedTuple
 
 
@@ -18,7 +19,7 @@ class Pipeline(IntEnum):
     RELAY = 2
     OUTLIER = 3
 
-    @property
+    @cached_property
     def wire(self) -> str:
         """The name in records, metrics and pages."""
         return self.name.lower()
@@ -39,7 +40,7 @@ class Reason(IntEnum):
     TRANSFER_LONG = 10
     NO_PREFILL = 11
 
-    @property
+    @cached_property
     def wire(self) -> str:
         """The name in records, metrics and pages."""
         return self.name.lower()
@@ -171,14 +172,23 @@ def choose_nodes(
     relay: Sequence[NodeView],
     main: Sequence[NodeView],
     knobs: NodeKnobs,
+    *,
+    blocked: Collection[tuple[str, str]] = (),
 ) -> NodeChoice:
-    """Filter, score, pick, for each role; the relay node stands at the prefill node's site, KV reaches it directly."""
+    """Filter, score, pick, for each role; the relay node stands at the prefill node's site, KV reaches it directly.
+
+    `blocked` are pairs of prefill and main between which transfers break; where only such are left, they are tried.
+    """
     chosen_prefill = best_node(input_tokens, prefill, knobs)
     if chosen_prefill is None:
         return NodeChoice(None, None, None)
     beside = [view for view in relay if view.site == chosen_prefill.site]
     chosen_relay = best_node(input_tokens, beside, knobs)
-    chosen_main = best_node(input_tokens, main, knobs)
+    chosen_main = None
+    if blocked:
+        open_mains = [view for view in main if (chosen_prefill.name, view.name) not in blocked]
+        chosen_main = best_node(input_tokens, open_mains, knobs)
+    chosen_main = chosen_main or best_node(input_tokens, main, knobs)
     return NodeChoice(
         chosen_prefill.name,
         chosen_relay.name if chosen_relay else None,
@@ -189,8 +199,8 @@ def choose_nodes(
 def best_node(input_tokens: int, views: Sequence[NodeView], knobs: NodeKnobs) -> NodeView | None:
     """The eligible node of the highest score; the earlier one of equals, so that a test can say which."""
     eligible = [view for view in views if view.is_eligible and view.slots > 0]
-    if not eligible:
-        return None
+    if len(eligible) <= 1:
+        return eligible[0] if eligible else None
     mean_load = sum(_load(view) for view in eligible) / len(eligible)
     return max(eligible, key=lambda view: _score(view, input_tokens, mean_load, knobs))
 

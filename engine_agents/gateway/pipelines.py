@@ -107,7 +107,11 @@ async def _run_direct(x: Exchange, plan: Plan, main: Node) -> None:
                 transfer.arrived()
                 x.timeline.add(Stage.KV_WAN if plan.link else Stage.KV_RDMA, start_s, first_s)
 
-            work = await decode_to_end(x, turn, main, plan.prompt, kv_params=params, on_first=on_first)
+            try:
+                work = await decode_to_end(x, turn, main, plan.prompt, kv_params=params, on_first=on_first)
+            except NodeError as error:
+                transfer.broke(error)
+                raise
             x.timeline.add(Stage.MAIN_DECODE, first_s)
             x.note_transfer(plan.link, plan.route.pipeline.wire, work, first_s - start_s)
     finally:

@@ -55,7 +55,7 @@ def plan_route(x: Exchange, excluded: Collection[str], *, trust_breakers: bool =
     matches = _Matches(x.state.index, hashes)
     prefills, relays, mains = (_views(x, role, matches, excluded, trust_breakers=trust_breakers) for role in Role)
     knobs = node_knobs(x.config.policy)
-    choice = choose_nodes(len(prompt), prefills, relays, mains, knobs)
+    choice = choose_nodes(len(prompt), prefills, relays, mains, knobs, blocked=x.state.pairs.blocked())
     if choice.prefill is None:
         return _without_prefill(x, prompt, matches, mains, knobs)
     inputs, link = _inputs(x, prompt, matches, choice)

@@ -14,6 +14,7 @@ from engine_agents.gateway.breaker import Breakers
 from engine_agents.gateway.config import RunningConfig
 from engine_agents.gateway.link_load import LinkLoad
 from engine_agents.gateway.node_errors import NodeUnreachableError
+from engine_agents.gateway.pair_breaker import PairBreakers
 
 INDEX_CAPACITY_BLOCKS = 1_000_000
 DEFAULT_PREFILL_S_PER_TOKEN = 0.0
@@ -51,6 +52,7 @@ class GatewayState:
         self.index = PrefixIndex(INDEX_CAPACITY_BLOCKS)
         self.links = LinkLoad(now)
         self.breakers = Breakers(now)
+        self.pairs = PairBreakers(now)
         self.pools_at_ceiling: set[RelayPool] = set()
         self.relay_hold_s = FIRST_RELAY_HOLD_S
         self.outputs = OutputHistory()
@@ -138,6 +140,7 @@ class GatewayState:
             if nodes.get(name) != url:
                 self.index.drop_node(name)
                 self.breakers.succeeded(name)
+                self.pairs.forget(name)
                 self.stranded.pop(name, None)
         self._known_nodes = nodes
 
@@ -162,6 +165,7 @@ class GatewayState:
             "index_resident_blocks": {name: self.index.resident_blocks(name) for name in self._known_nodes},
             "pools_at_ceiling": sorted(f"{site}/{model}" for site, model in self.pools_at_ceiling),
             "open_breakers": self.breakers.open_nodes(),
+            "open_pairs": self.pairs.snapshot(),
         }
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from control.domain.topology import Link, Node
 from engine_agents.gateway.exchange import Exchange
-from engine_agents.gateway.node_errors import NodeError
+from engine_agents.gateway.node_errors import NodeError, TransferRefusedError
 from engine_agents.gateway.node_replies import Lease
 from engine_agents.gateway.planning import Plan
 from engine_agents.gateway.prompt import Prompt
@@ -19,6 +19,7 @@ from engine_agents.gateway.timeline import Stage
 log = logging.getLogger(__name__)
 
 MAX_TRANSFERS_IN_BACKGROUND = 64
+_SERVER_ERRORS = 500
 
 
 class HeldLease:
@@ -86,6 +87,8 @@ class Transfer:
         self._end_event = state.ends_of_transfers[self.transfer_id] = asyncio.Event()
         state.index.begin_transfer(plan.main.name, plan.hashes, self.transfer_id)
         state.links.begin(self.transfer_id, plan.link, plan.send_tokens * kv_bytes_per_token)
+        self._pair = (plan.prefill.name if plan.prefill else "", plan.main.name)
+        state.pairs.begin(self._pair, self)
 
     async def may_start(self) -> None:
         """Return when the pull may begin.
@@ -97,7 +100,14 @@ class Transfer:
 
     def arrived(self) -> None:
         """MD has all of it."""
+        if self._is_open:
+            self._state.pairs.succeeded(self._pair)
         self._end(self._state.index.commit_transfer)
+
+    def broke(self, error: NodeError) -> None:
+        """MD could not pull it; a lease that is gone and a node that is lost say nothing of the way between the two."""
+        if self._is_open and isinstance(error, TransferRefusedError) and error.status >= _SERVER_ERRORS:
+            self._state.pairs.failed(self._pair)
 
     def dropped(self) -> None:
         """It failed or nobody wants it."""
@@ -110,6 +120,7 @@ class Transfer:
             self._state.ends_of_transfers.pop(self.transfer_id, None)
             settle(self.transfer_id)
             self._state.links.end(self.transfer_id)
+            self._state.pairs.ended(self._pair, self)
 
 
 def consumer_params(
@@ -145,8 +156,12 @@ async def pull_ahead(x: Exchange, plan: Plan, transfer: Transfer) -> None:
                 held.lease, plan.link, transfer.transfer_id, plan.route.pipeline.wire, x.headers.caller.service_class
             )
             start_s = x.timeline.elapsed_s
-            with x.state.work_on(plan.main):
-                reply = await x.client.pull(plan.main, plan.prompt, x.request.model, params, x.salt)
+            try:
+                with x.state.work_on(plan.main):
+                    reply = await x.client.pull(plan.main, plan.prompt, x.request.model, params, x.salt)
+            except NodeError as error:
+                transfer.broke(error)
+                raise
             held.used()
         x.note_transfer(plan.link, plan.route.pipeline.wire, reply.work, x.timeline.elapsed_s - start_s)
         x.timeline.add(Stage.KV_WAN if plan.link else Stage.KV_RDMA, start_s)
