@@ -1,5 +1,6 @@
 """A thin client of the control plane's REST API, for commands on the operator's machine."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,21 +51,48 @@ def call_api(
     Raises:
         CommandError: nothing answers, or the call was refused; the text is the problem's own.
     """
+    document: dict[str, Any] = send_request(address, method, path, json=body, headers=headers).json()
+    return document
+
+
+def send_request(
+    address: FleetAddress, method: str, path: str, *, headers: Mapping[str, str] | None = None, **more: Any
+) -> httpx.Response:
+    """One call of `/api/v1`; the reply with its headers. `more` goes to the HTTP client as it is.
+
+    Raises:
+        CommandError: nothing answers, or the call was refused; the text is the problem's own.
+    """
     try:
         response = httpx.request(
             method,
             f"{address.web_url}/api/v1{path}",
-            json=body,
-            headers={"Authorization": f"Bearer {address.token}", **headers},
+            headers={"Authorization": f"Bearer {address.token}", **(headers or {})},
             timeout=_TIMEOUT_S,
             trust_env=False,
+            **more,
         )
     except httpx.HTTPError as error:
         raise CommandError(f"The control plane at {address.web_url} does not answer: {error}") from error
     if response.is_error:
         raise CommandError(_problem_text(response))
-    document: dict[str, Any] = response.json()
-    return document
+    return response
+
+
+def fetch_all(address: FleetAddress, path: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Every item of a list, part by part.
+
+    Raises:
+        CommandError: the control plane cannot be asked.
+    """
+    items: list[dict[str, Any]] = []
+    query = dict(params or {})
+    while True:
+        part = send_request(address, "GET", path, params=query).json()
+        items += part["items"]
+        if part["next_cursor"] is None:
+            return items
+        query["cursor"] = part["next_cursor"]
 
 
 def fetch_nodes(address: FleetAddress) -> list[dict[str, Any]]:
@@ -73,8 +101,7 @@ def fetch_nodes(address: FleetAddress) -> list[dict[str, Any]]:
     Raises:
         CommandError: the control plane cannot be asked.
     """
-    nodes: list[dict[str, Any]] = call_api(address, "GET", "/nodes")["items"]
-    return nodes
+    return fetch_all(address, "/nodes")
 
 
 def fetch_policy(address: FleetAddress) -> dict[str, Any]:
@@ -90,6 +117,8 @@ def fetch_policy(address: FleetAddress) -> dict[str, Any]:
 def _problem_text(response: httpx.Response) -> str:
     try:
         problem = response.json()
-        return f"{problem.get('title', 'Refused')} ({response.status_code}): {problem.get('detail', '')}"
+        lines = [f"{problem.get('title', 'Refused')} ({response.status_code}): {problem.get('detail', '')}"]
+        lines += [f"  {error['path']}: {error['message']}" for error in problem.get("errors", ())]
+        return "\n".join(lines)
     except ValueError:
         return f"The control plane refused with {response.status_code}"

@@ -5,6 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from control.domain.addresses import LOOPBACK_NETWORKS
 from control.domain.answer_parser import TOOL_PARSER_LABEL
 from control.domain.topology import FleetSnapshot, Gateway, Link, Node, Role, Site
 
@@ -12,7 +13,7 @@ MODEL = "smollm2-135m"
 BLOCK_TOKENS = 64
 KV_BYTES_PER_TOKEN = 23_040
 SITE_A, SITE_B = "ams", "fra"
-SITES = (Site(SITE_A, "Amsterdam"), Site(SITE_B, "Frankfurt"))
+SITES = (Site(SITE_A, "Amsterdam", LOOPBACK_NETWORKS), Site(SITE_B, "Frankfurt", LOOPBACK_NETWORKS))
 LINK = "ams-fra"
 LINK_BYTES_PER_S = 5_000_000.0
 FLOW_CAP_BYTES_PER_S = 1_500_000.0

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from control.cli.errors import CommandError
+from control.cli.fleet_commands import fleet_app
 from control.cli.operation_commands import add_operation_commands
 from control.cli.options import DEFAULT_DATA, DataOption, JsonOption, ReasonOption, link_app, node_app
 from control.processes import die_with_parent
@@ -20,6 +21,7 @@ check_app = typer.Typer(no_args_is_help=True, help="Check that a running fleet d
 policy_app = typer.Typer(no_args_is_help=True, help="Read and change the policy.")
 app.add_typer(check_app, name="check")
 app.add_typer(policy_app, name="policy")
+app.add_typer(fleet_app, name="fleet")
 app.add_typer(node_app, name="node")
 app.add_typer(link_app, name="link")
 add_operation_commands(app)

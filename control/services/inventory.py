@@ -13,13 +13,13 @@ from control.domain.versions import version_of
 from control.errors import ConflictError, InUseError, InvalidError, NotFoundError
 from control.services.access import Principal, Role, require_role
 from control.services.audit import record_event
-from control.services.fleet import load_snapshot
+from control.services.fleet import load_links
+from control.services.fleet_push import send_fleet
 from control.services.fleet_revision import raise_fleet_revision
 from control.services.inventory_rows import load_inventory, save_plan
 from control.services.link_rollout import shape_orders
 from control.services.plane import ControlPlane
 from control.services.policies import find_active_number, load_revision
-from control.services.rollout import push_orders
 from control.services.versions import check_version
 from control.store.session import UnitOfWork
 
@@ -188,7 +188,7 @@ def _change(
         save_plan(work.session, changed.plan, changed.after, at, principal.name)
         action, target, old, new = _told(changed.plan, before, changed.after)
         record_event(work.session, at, principal.name, action, target, before=old, after=new, reason=terms.reason)
-        _tell_gateways(work, changed.plan)
+        _tell(work, changed.plan)
     return changed
 
 
@@ -265,14 +265,13 @@ def _fields(change: ItemChange, side: str) -> dict[str, Any]:
     return {field.path: getattr(field, side) for field in change.changes}
 
 
-def _tell_gateways(work: UnitOfWork, plan: FleetPlan) -> None:
-    """The running revision on the changed fleet; a gateway or relay that misses it gets it with a later sweep."""
-    number = find_active_number(work.session)
-    if number is None:
-        return
-    fleet = load_snapshot(work.session)
-    document = load_revision(work.session, number).document
+def _tell(work: UnitOfWork, plan: FleetPlan) -> None:
+    """Send what changed to gateways, observers and relays; what gets lost comes again with a later sweep."""
+    send_fleet(work)
     touched = {change.ref.name for change in plan.items if change.ref.kind is Kind.LINK}
-    links = [link for link in fleet.links if link.name in touched]
-    for order in (*push_orders(fleet, fleet.gateways, number, document), *shape_orders(links, number, document)):
+    number = find_active_number(work.session)
+    if number is None or not touched:
+        return
+    links = [link for link in load_links(work.session) if link.name in touched]
+    for order in shape_orders(links, number, load_revision(work.session, number).document):
         work.enqueue(order)
