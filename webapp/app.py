@@ -47,7 +47,7 @@ def create_app(settings: Settings, plane: ControlPlane | None = None, static: Pa
     app = FastAPI(title="PDD control", version="0.1.0", docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.feed = feed
     app.state.pages = Pages(assets)
-    include_api(app, plane or open_plane(settings), _page_error)
+    include_api(app, plane or open_plane(settings), _page_error, session.OPEN_PATHS)
     for router in (
         session.router,
         live.router,

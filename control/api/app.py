@@ -1,13 +1,14 @@
 """The REST API, on its own or as part of the dashboard's application."""
 
+from collections.abc import Collection
 from functools import partial
 
 from fastapi import APIRouter, FastAPI
 
 from control.api import fleet, operation, operations, policies, slos, tenants
-from control.api.idempotency import Idempotency
 from control.api.problems import PROBLEM_RESPONSES, PageErrorHandler, install_problems
 from control.api.security import SecurityHeaders
+from control.api.trust import install_trust
 from control.api.trust import router as trust_router
 from control.celery_app import create_celery, send_order
 from control.orders import Order
@@ -28,13 +29,19 @@ def open_plane(settings: Settings) -> ControlPlane:
     return ControlPlane(open_database(settings.database_url), send_later, sightings=sightings)
 
 
-def include_api(app: FastAPI, plane: ControlPlane, page_error: PageErrorHandler | None = None) -> None:
+def include_api(
+    app: FastAPI,
+    plane: ControlPlane,
+    page_error: PageErrorHandler | None = None,
+    open_paths: Collection[str] = (),
+) -> None:
     """Add /api/v1 and its error documents to an application, which then covers both in its /openapi.json.
 
     Args:
         app: the application; `app.state.plane` is set.
         plane: the edges that handlers act through.
         page_error: answers errors outside /api/, where pages have their own look.
+        open_paths: where somebody unknown may post, because they want to sign in or out.
     """
     app.state.plane = plane
     root = APIRouter(prefix="/api/v1", responses=PROBLEM_RESPONSES)
@@ -42,7 +49,7 @@ def include_api(app: FastAPI, plane: ControlPlane, page_error: PageErrorHandler 
         root.include_router(router)
     root.include_router(trust_router)
     app.include_router(root)
-    app.add_middleware(Idempotency, plane=plane)
+    install_trust(app, plane, page_error, open_paths)
     install_problems(app, page_error)
 
 

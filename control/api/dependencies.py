@@ -24,6 +24,7 @@ from control.services.plane import ControlPlane
 
 SESSION_COOKIE = "pdd_session"
 CSRF_HEADER = "X-CSRF-Token"
+PRINCIPAL_STATE = "principal"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _bearer = HTTPBearer(auto_error=False, description="An API token.")
@@ -43,43 +44,44 @@ def get_plane(request: Request) -> ControlPlane:
 Plane = Annotated[ControlPlane, Depends(get_plane)]
 
 
-def identify(plane: ControlPlane, method: str, secret: str | None, cookie: str | None, csrf: str | None) -> Principal:
-    """Whoever calls, by token or by session; a session's unsafe requests must carry its CSRF token.
+def identify_request(plane: ControlPlane, request: Request) -> Principal:
+    """Whoever calls, by token or by session, if they have the scope that this request needs.
 
     Raises:
         UnauthenticatedError: nobody known.
-        CsrfError: a browser's unsafe request without its token.
+        CsrfError: a browser's unsafe request without its session's token.
+        ForbiddenError: the scope is missing.
     """
-    if secret is None and cookie is None:
-        raise UnauthenticatedError
-    if secret is not None:
+    kind, _, secret = request.headers.get("Authorization", "").partition(" ")
+    cookie = request.cookies.get(SESSION_COOKIE)
+    if kind.lower() == "bearer":
         with plane.database.reading() as session:
-            principal = find_token(session, secret, plane.now())
-        touch_token(plane, secret)
-        return principal
-    with plane.database.reading() as session:
-        principal = find_session(session, cookie or "", plane.now())
-    if method not in _SAFE_METHODS:
-        check_csrf(principal, csrf)
+            principal = find_token(session, secret.strip(), plane.now())
+        touch_token(plane, secret.strip())
+    elif cookie is not None:
+        with plane.database.reading() as session:
+            principal = find_session(session, cookie, plane.now())
+        if request.method not in _SAFE_METHODS:
+            check_csrf(principal, request.headers.get(CSRF_HEADER))
+    else:
+        raise UnauthenticatedError
+    require_scope(principal, required_scope(request.method, request.url.path))
     return principal
 
 
 def get_principal(
     request: Request,
     plane: Plane,
-    bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
-    cookie: Annotated[str | None, Depends(_cookie)],
+    _bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+    _cookie: Annotated[str | None, Depends(_cookie)],
 ) -> Principal:
-    """Whoever calls, if they have the scope that this request needs.
+    """Whoever calls; where `Guard` has looked already, its answer.
 
     Raises:
-        UnauthenticatedError, CsrfError: as `identify`.
-        ForbiddenError: the scope is missing.
+        UnauthenticatedError, CsrfError, ForbiddenError: as `identify_request`.
     """
-    secret = bearer.credentials if bearer else None
-    principal = identify(plane, request.method, secret, cookie, request.headers.get(CSRF_HEADER))
-    require_scope(principal, required_scope(request.method, request.url.path))
-    return principal
+    known = getattr(request.state, PRINCIPAL_STATE, None)
+    return known if isinstance(known, Principal) else identify_request(plane, request)
 
 
 def allow(role: Role) -> Callable[[Principal], Principal]:

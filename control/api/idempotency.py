@@ -7,14 +7,14 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from control.api.dependencies import CSRF_HEADER, SESSION_COOKIE, identify
+from control.api.dependencies import PRINCIPAL_STATE
 from control.api.problems import problem_of
 from control.api.show_once import secret_fields
 from control.errors import BodyTooLargeError, ControlError, InvalidError
+from control.services.access import Principal
 from control.services.idempotency import Answer, claim_request, keep_answer, release_claim
 from control.services.plane import ControlPlane
 from control.store.idempotency import Claim, current_claim
@@ -30,7 +30,10 @@ log = logging.getLogger(__name__)
 
 
 class Idempotency:
-    """Answers a repeated POST from what was stored; stores the answer of a first one before it is sent."""
+    """Answers a repeated POST from what was stored; stores the answer of a first one before it is sent.
+
+    Stands behind `Guard`, which says who calls.
+    """
 
     def __init__(self, app: ASGIApp, plane: ControlPlane) -> None:
         self._app = app
@@ -42,19 +45,16 @@ class Idempotency:
             await self._app(scope, receive, send)
             return
         key = Headers(scope=scope).get(KEY_HEADER)
-        if key is None:
+        principal = scope.get("state", {}).get(PRINCIPAL_STATE)
+        if key is None or not isinstance(principal, Principal):
             await self._app(scope, receive, send)
             return
         try:
             if not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
                 raise InvalidError(f"An {KEY_HEADER} has 1 to {MAX_KEY_LENGTH} printable ASCII characters.")
             body = await _read_body(receive)
-            actor = await run_in_threadpool(_actor, self._plane, scope)
-            if actor is None:
-                await self._app(scope, _replaying(body, receive), send)
-                return
             request = b"\n".join((scope["path"].encode(), scope["query_string"], body))
-            found = await run_in_threadpool(claim_request, self._plane, actor, key, request)
+            found = await run_in_threadpool(claim_request, self._plane, principal.name, key, request)
         except ControlError as error:
             await problem_of(error)(scope, receive, send)
             return
@@ -101,18 +101,6 @@ def without(body: str, fields: tuple[str, ...]) -> str:
     if not fields:
         return body
     return json.dumps({**json.loads(body), **dict.fromkeys(fields)})
-
-
-def _actor(plane: ControlPlane, scope: Scope) -> str | None:
-    request = Request(scope)
-    kind, _, secret = request.headers.get("authorization", "").partition(" ")
-    bearer = secret.strip() if kind.lower() == "bearer" else None
-    try:
-        return identify(
-            plane, "POST", bearer, request.cookies.get(SESSION_COOKIE), request.headers.get(CSRF_HEADER)
-        ).name
-    except ControlError:
-        return None  # the handler's own check refuses it, in its own words
 
 
 async def _read_body(receive: Receive) -> bytes:

@@ -1,9 +1,23 @@
-"""Who comes in and what is remembered of them: the routers of accounts, tokens, sessions and the audit trail."""
+"""Who comes in and what is remembered of them: guard, idempotency keys, accounts, tokens, sessions, audit trail."""
 
-from fastapi import APIRouter
+from collections.abc import Collection
+
+from fastapi import APIRouter, FastAPI
 
 from control.api import audit, tokens, users
+from control.api.guard import Guard
+from control.api.idempotency import Idempotency
+from control.api.problems import PageErrorHandler
+from control.services.plane import ControlPlane
 
 router = APIRouter()
 for _module in (users, tokens, audit):
     router.include_router(_module.router)
+
+
+def install_trust(
+    app: FastAPI, plane: ControlPlane, page_error: PageErrorHandler | None, open_paths: Collection[str]
+) -> None:
+    """Put the guard before everything, and the store of repeated answers behind it."""
+    app.add_middleware(Idempotency, plane=plane)
+    app.add_middleware(Guard, plane=plane, page_error=page_error, open_paths=open_paths)

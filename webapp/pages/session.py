@@ -12,6 +12,7 @@ from control.services.access import check_csrf, find_session, sign_in, sign_in_w
 from webapp.render import Pages, get_pages
 
 router = APIRouter(include_in_schema=False)
+OPEN_PATHS = frozenset({"/login", "/logout"})
 
 PagesDep = Annotated[Pages, Depends(get_pages)]
 SessionSecret = Annotated[str | None, Depends(APIKeyCookie(name=SESSION_COOKIE, auto_error=False))]
