@@ -4,6 +4,8 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +13,8 @@ import numpy.typing as npt
 
 BLOCK_TOKENS = 64
 _DIGEST_BYTES = 16
+_SLACK_SHIFT = 8
+"""By how little (1/256) a node's blocks may exceed its capacity: finding the oldest is dear, so many leave at once."""
 
 
 def block_hashes(
@@ -26,9 +30,9 @@ def block_hashes(
     """
     data = np.asarray(tokens, dtype="<i4").tobytes()
     step = 4 * block_tokens
-    hashes, last = [], _root(salt) if parent is None else parent
+    blake2b, hashes, last = hashlib.blake2b, [], _root(salt) if parent is None else parent
     for start in range(0, len(data) - step + 1, step):
-        last = _child(last, data[start : start + step])
+        last = blake2b(last + data[start : start + step], digest_size=_DIGEST_BYTES).digest()  # as `_child`
         hashes.append(last)
     return hashes
 
@@ -61,6 +65,7 @@ def child_hash(parent: bytes | None, tokens: Sequence[int] | npt.NDArray[np.int3
     return _child(_root(salt) if parent is None else parent, np.asarray(tokens, dtype="<i4").tobytes())
 
 
+@lru_cache(maxsize=256)
 def _root(salt: bytes) -> bytes:
     return hashlib.blake2b(salt, digest_size=_DIGEST_BYTES).digest()
 
@@ -79,7 +84,8 @@ class PrefixMatch(NamedTuple):
 @dataclass(slots=True)
 class _NodeBlocks:
     capacity: int
-    resident: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    resident: dict[bytes, None] = field(default_factory=dict)
+    """In the order of their last use."""
     in_flight: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
     """The transfers that carry each block."""
     tails: OrderedDict[bytes, Tail] = field(default_factory=OrderedDict)
@@ -168,17 +174,18 @@ class PrefixIndex:
         blocks = self._blocks_of(node)
         resident, in_flight = blocks.resident, blocks.in_flight
         last_first = hashes[::-1]
-        size = len(resident)
-        resident.update(dict.fromkeys(last_first))
-        if len(resident) < size + len(last_first):  # some were there, at their old place
+        if not resident.keys().isdisjoint(last_first):
             for block in last_first:
-                resident.move_to_end(block)
+                resident.pop(block, None)  # it comes back at its new place
+        resident |= dict.fromkeys(last_first)
         if in_flight:
             for block in in_flight.keys() & last_first:
                 del in_flight[block]
-        while len(resident) > blocks.capacity:
-            block, _ = resident.popitem(last=False)
-            blocks.tails.pop(block, None)
+        excess = len(resident) - blocks.capacity
+        if excess > blocks.capacity >> _SLACK_SHIFT:
+            for block in list(islice(resident, excess)):
+                del resident[block]
+                blocks.tails.pop(block, None)
 
     def add_tail(self, node: str, tail: Tail | None) -> None:
         """The node holds this partial block as well; of several behind one block the last one is remembered."""
@@ -230,4 +237,7 @@ class PrefixIndex:
         return len(self._transfers)
 
     def _blocks_of(self, node: str) -> _NodeBlocks:
-        return self._nodes.setdefault(node, _NodeBlocks(self._capacity_blocks))
+        blocks = self._nodes.get(node)
+        if blocks is None:
+            blocks = self._nodes[node] = _NodeBlocks(self._capacity_blocks)
+        return blocks

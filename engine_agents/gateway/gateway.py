@@ -101,8 +101,11 @@ class Gateway:
                 404, f"The model `{request.model}` does not exist here.", param="model", code="model_not_found"
             )
         parser = _parser_for(request, config.answer_format(request.model))
-        with timeline.stage(Stage.TOKENIZE):
+        start_s = timeline.elapsed_s
+        try:
             prompt, limit = await self._tokenize(config, request)
+        finally:
+            timeline.add(Stage.TOKENIZE, start_s)
         if prompt is None:
             raise invalid("The prompt is empty.", "prompt", "empty_prompt")
         max_tokens = _checked_max_tokens(request, len(prompt), limit)
@@ -124,12 +127,14 @@ class Gateway:
     async def _tokenize(self, config: RunningConfig, request: GenerationRequest) -> tuple[Prompt | None, int]:
         """Token ids of the prompt, None for no ids, and how many tokens prompt and output may have together."""
         nodes = [node for role in _TOKENIZER_ROLES for node in config.nodes(role, request.model)]
+        if request.prompt is not None:
+            for node in nodes:
+                if node.url in self.state.max_model_lens:
+                    return request.prompt, self.state.max_model_lens[node.url]
         usable = [node for node in nodes if node.state is not NodeState.DISABLED]
         usable.sort(key=lambda node: not self.state.breakers.allows(node.name))
         failure: NodeError | None = None
         for node in usable:
-            if request.prompt is not None and node.url in self.state.max_model_lens:
-                return request.prompt, self.state.max_model_lens[node.url]
             try:
                 with self.state.work_on(node):
                     return await self._tokenize_on(node, request)

@@ -1,5 +1,6 @@
 """What this gateway has under way on each link, from which the time of one more transfer is predicted."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ class LinkLoad:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._transfers: dict[str, _Transfer] = {}
+        self._flows: Counter[str] = Counter()
 
     def predict_s(self, link: Link | None, send_bytes: float, ahead: Iterable[str]) -> float:
         """Seconds until `send_bytes` have crossed, behind the transfers `ahead`; inside a site that is no time."""
@@ -36,14 +38,17 @@ class LinkLoad:
             self._transfers[transfer_id] = _Transfer(
                 link.name, size_bytes, self._rate(link), self._now(), link.streams_per_transfer
             )
+            self._flows[link.name] += link.streams_per_transfer
 
     def end(self, transfer_id: str) -> None:
         """A transfer is over, one way or another; unknown ids are ignored."""
-        self._transfers.pop(transfer_id, None)
+        transfer = self._transfers.pop(transfer_id, None)
+        if transfer is not None:
+            self._flows[transfer.link] -= transfer.streams
 
     def flows(self, link: str) -> int:
         """Streams under way on a link."""
-        return sum(transfer.streams for transfer in self._transfers.values() if transfer.link == link)
+        return self._flows[link]
 
     @property
     def count(self) -> int:

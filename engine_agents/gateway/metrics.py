@@ -1,14 +1,12 @@
 """Prometheus metrics of one gateway."""
 
-from typing import TypeVar
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from control.domain.outcome import Outcome
 from control.domain.topology import Role
 from control.telemetry.records import RequestRecord
 from engine_agents.gateway.config import RunningConfig
+from engine_agents.gateway.metric_series import Counters, Histograms
 from engine_agents.gateway.planning import relay_utilization
 from engine_agents.gateway.state import GatewayState
 
@@ -19,26 +17,7 @@ _ERROR_RATIOS = (-0.9, -0.75, -0.5, -0.25, -0.1, -0.05, 0.0, 0.05, 0.1, 0.25, 0.
 _RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 1.0)
 
 
-_M = TypeVar("_M", bound=MetricWrapperBase)
-
-
-class _Series(dict[tuple[str, ...], _M]):
-    """The series of one metric by the values of its labels, kept because looking one up costs more than counting."""
-
-    def __init__(self, metric: _M, fixed: tuple[str, ...]) -> None:
-        """Take the metric, and the values of the labels that stand first in each of its series."""
-        super().__init__()
-        self._metric = metric
-        self._fixed = fixed
-
-    def __missing__(self, values: tuple[str, ...]) -> _M:
-        series = self[values] = self._metric.labels(*self._fixed, *values)
-        return series
-
-    def forget(self) -> None:
-        """Drop all series."""
-        self._metric.clear()
-        self.clear()
+_RELAY, _MAIN = (Role.RELAY.value,), (Role.MAIN.value,)
 
 
 class _Makers:
@@ -48,22 +27,21 @@ class _Makers:
         self._registry = registry
         self._site = site
 
-    def counter(self, name: str, text: str, *labels: str, of_site: bool = True) -> _Series[Counter]:
+    def counter(self, name: str, text: str, *labels: str, of_site: bool = True) -> Counters:
         """A counter."""
         names, fixed = self._labels(labels, of_site=of_site)
-        return _Series(Counter(name, text, names, registry=self._registry), fixed)
+        return Counters(self._registry, name, text, names, fixed=fixed)
 
     def histogram(
         self, name: str, text: str, buckets: tuple[float, ...], *labels: str, of_site: bool = True
-    ) -> _Series[Histogram]:
+    ) -> Histograms:
         """A histogram."""
         names, fixed = self._labels(labels, of_site=of_site)
-        return _Series(Histogram(name, text, names, buckets=buckets, registry=self._registry), fixed)
+        return Histograms(self._registry, name, text, names, bounds=buckets, fixed=fixed)
 
-    def gauge(self, name: str, text: str, *labels: str) -> _Series[Gauge]:
+    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
         """A gauge of the site."""
-        names, fixed = self._labels(labels, of_site=True)
-        return _Series(Gauge(name, text, names, registry=self._registry), fixed)
+        return Gauge(name, text, ("site", *labels), registry=self._registry)
 
     def _labels(self, labels: tuple[str, ...], *, of_site: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return (("site", *labels), (self._site,)) if of_site else (labels, ())
@@ -84,19 +62,19 @@ class _RequestMetrics:
         self._overhead = make.histogram(
             "pdd_gateway_overhead_seconds", "Own work up to the first token.", _TOKEN_SECONDS
         )[()]
-        self._resumes = make.counter("pdd_resumes", "Times an answer went on elsewhere.")[()]
+        self._resumes = make.counter("pdd_resumes", "Times an answer went on elsewhere.")
 
     def count(self, record: RequestRecord) -> None:
         """Add a request that ended in any way."""
         pipeline = record.pipeline or "none"
-        self._requests[pipeline, record.outcome].inc()
-        self._class_requests[record.service_class, record.outcome].inc()
+        self._requests[pipeline, record.outcome] += 1
+        self._class_requests[record.service_class, record.outcome] += 1
         if record.reason:
-            self._reasons[pipeline, record.reason].inc()
+            self._reasons[pipeline, record.reason] += 1
 
     def count_unread(self) -> None:
         """Add a request that was refused before it could be read."""
-        self._requests["none", Outcome.REJECTED.value].inc()
+        self._requests["none", Outcome.REJECTED.value] += 1
 
     def time(self, record: RequestRecord) -> None:
         """Add the times of a request that was completed."""
@@ -108,7 +86,7 @@ class _RequestMetrics:
         if record.tpot_s is not None:
             self._tpot[pipeline].observe(record.tpot_s)
         if record.resumes:
-            self._resumes.inc(record.resumes)
+            self._resumes[()] += record.resumes
 
 
 class _PrefixMetrics:
@@ -122,7 +100,7 @@ class _PrefixMetrics:
             "(predicted - engine-reported) cached tokens on P / prompt tokens.",
             _ERROR_RATIOS,
         )[()]
-        self._repulls = make.counter("pdd_repulls", "Times MD had lost a prompt's KV and pulled it again.")[()]
+        self._repulls = make.counter("pdd_repulls", "Times MD had lost a prompt's KV and pulled it again.")
 
     def count(self, record: RequestRecord) -> None:
         """Add a request that was completed."""
@@ -132,42 +110,37 @@ class _PrefixMetrics:
             self._hit_error.observe(record.predicted_prefix_hit_rate - hit_rate)
         self._drc_hit.observe(record.drc_hit_rate)
         if record.repulls:
-            self._repulls.inc(record.repulls)
+            self._repulls[()] += record.repulls
 
 
 class _HandoffMetrics:
     """Who made the tokens, and what a handoff cost."""
 
     def __init__(self, make: _Makers) -> None:
-        self._eager = make.counter("pdd_eager_tokens", "Tokens made by relay nodes.")[()]
-        output = make.counter("pdd_output_tokens", "Output tokens.", "role", of_site=False)
-        self._by_relay, self._by_main = output[Role.RELAY.value,], output[Role.MAIN.value,]
+        self._eager = make.counter("pdd_eager_tokens", "Tokens made by relay nodes.")
+        self._output = make.counter("pdd_output_tokens", "Output tokens.", "role", of_site=False)
         self._handoff = make.histogram("pdd_handoff_seconds", "Pause at the handoff.", _SECONDS, "mode", of_site=False)
         self._handoffs = make.counter("pdd_handoffs", "Handoffs.", "mode", "outcome", of_site=False)
-        recomputed = make.counter(
+        self._recomputed = make.counter(
             "pdd_recomputed_tokens",
             "Eager tokens that MD computed in catch-up batches and extends, and what it computed beyond, evicted.",
             "kind",
             of_site=False,
         )
-        self._caught_up, self._extended, self._evicted = (
-            recomputed[kind,] for kind in ("catch_up", "extend", "evicted")
-        )
 
     def count(self, record: RequestRecord) -> None:
         """Add a request that was completed."""
-        if record.eager_tokens:
-            self._eager.inc(record.eager_tokens)
-            self._by_relay.inc(record.eager_tokens)
-        self._by_main.inc(record.output_tokens - record.eager_tokens)
+        self._eager[()] += record.eager_tokens
+        self._output[_RELAY] += record.eager_tokens
+        self._output[_MAIN] += record.output_tokens - record.eager_tokens
         if record.caught_up_tokens:
-            self._caught_up.inc(record.caught_up_tokens)
+            self._recomputed["catch_up",] += record.caught_up_tokens
         if record.recomputed_tokens is not None:
             expected = min(record.recomputed_tokens, record.expected_recomputed_tokens or 0)
-            self._extended.inc(expected)
-            self._evicted.inc(record.recomputed_tokens - expected)
+            self._recomputed["extend",] += expected
+            self._recomputed["evicted",] += record.recomputed_tokens - expected
         if record.handoff_mode:
-            self._handoffs[record.handoff_mode, "resumed" if record.resumes else "completed"].inc()
+            self._handoffs[record.handoff_mode, "resumed" if record.resumes else "completed"] += 1
             if record.handoff_stall_s is not None:
                 self._handoff[record.handoff_mode,].observe(record.handoff_stall_s)
 
@@ -194,20 +167,21 @@ class _TransferMetrics:
         if predicted_s is not None and (larger_s := max(predicted_s, seconds)) > 0.0:
             self._error.observe((predicted_s - seconds) / larger_s)
         self._seconds[link, pipeline].observe(seconds)
-        self._bytes[link, pipeline].inc(size_bytes)
+        self._bytes[link, pipeline] += size_bytes
 
 
 class _Gauges:
     """What holds now."""
 
-    def __init__(self, make: _Makers) -> None:
-        self._in_flight = make.gauge("pdd_requests_in_flight", "Requests being answered.")[()]
-        self._transfers = make.gauge("pdd_kv_transfers_in_flight", "KV transfers under way.")[()]
+    def __init__(self, make: _Makers, site: str) -> None:
+        self._site = site
+        self._in_flight = make.gauge("pdd_requests_in_flight", "Requests being answered.")
+        self._transfers = make.gauge("pdd_kv_transfers_in_flight", "KV transfers under way.")
         self._relay_use = make.gauge("pdd_relay_utilization_ratio", "Generations on relay nodes / their slots.")
         self._mismatches = make.gauge(
             "pdd_handoff_token_mismatches", "Catch-up batches where MD would have gone on with another token."
-        )[()]
-        self._dropped = make.gauge("pdd_telemetry_dropped_records", "Records lost because the spool was full.")[()]
+        )
+        self._dropped = make.gauge("pdd_telemetry_dropped_records", "Records lost because the spool was full.")
         self._revision = make.gauge("pdd_policy_revision_info", "The running policy revision.", "revision")
         self._cache_lag = make.gauge("pdd_cache_lag_tokens", "Tokens prefilled for a main node, on their way.", "node")
         self._stranded = make.gauge("pdd_stranded_kv_bytes", "Bytes leased while nobody reads them.", "node")
@@ -217,22 +191,24 @@ class _Gauges:
 
     def read(self, state: GatewayState, config: RunningConfig | None, dropped_records: int) -> None:
         """Set all of them; series of nodes and revisions that are gone end."""
-        self._in_flight.set(state.requests_in_flight)
-        self._transfers.set(state.index.transfers)
-        self._mismatches.set(state.token_mismatches)
-        self._dropped.set(dropped_records)
+        self._in_flight.labels(self._site).set(state.requests_in_flight)
+        self._transfers.labels(self._site).set(state.index.transfers)
+        self._mismatches.labels(self._site).set(state.token_mismatches)
+        self._dropped.labels(self._site).set(dropped_records)
         for gauge in (self._revision, self._cache_lag, self._stranded, self._stranded_age):
-            gauge.forget()
+            gauge.clear()
         if config is None:
             return
         for node in config.fleet.nodes_of(Role.MAIN):
-            self._cache_lag[node.name,].set(state.index.in_flight_blocks(node.name) * config.fleet.block_tokens)
+            self._cache_lag.labels(self._site, node.name).set(
+                state.index.in_flight_blocks(node.name) * config.fleet.block_tokens
+            )
         for node in config.fleet.nodes_of(Role.PREFILL):
             if (stranded := state.stranded.get(node.name)) is not None:
-                self._stranded[node.name,].set(stranded.size_bytes)
-                self._stranded_age[node.name,].set(stranded.age_s)
-        self._relay_use[()].set(relay_utilization(state, config.fleet.nodes_of(Role.RELAY)))
-        self._revision[str(config.revision),].set(1)
+                self._stranded.labels(self._site, node.name).set(stranded.size_bytes)
+                self._stranded_age.labels(self._site, node.name).set(stranded.age_s)
+        self._relay_use.labels(self._site).set(relay_utilization(state, config.fleet.nodes_of(Role.RELAY)))
+        self._revision.labels(self._site, str(config.revision)).set(1)
 
 
 class GatewayMetrics:
@@ -245,7 +221,7 @@ class GatewayMetrics:
         self._prefixes = _PrefixMetrics(make)
         self._handoffs = _HandoffMetrics(make)
         self._transfers = _TransferMetrics(make)
-        self._gauges = _Gauges(make)
+        self._gauges = _Gauges(make, site)
 
     def count(self, record: RequestRecord) -> None:
         """Add one request."""

@@ -86,8 +86,11 @@ async def _run_direct(x: Exchange, plan: Plan, main: Node) -> None:
     assert turn is not None, "an unfinished answer can be continued"  # noqa: S101
     x.facts.main_node = main.name
     if plan.prefill is None:
-        with x.timeline.stage(Stage.MAIN_DECODE):
+        start_s = x.timeline.elapsed_s
+        try:
             await decode_to_end(x, turn, main, plan.prompt)
+        finally:
+            x.timeline.add(Stage.MAIN_DECODE, start_s)
         return
     transfer = Transfer(x.state, plan, x.config.fleet.kv_bytes_per_token)
     try:

@@ -19,11 +19,12 @@ _MAX_TOKEN_ID = (1 << 31) - 1
 class Prompt:
     """Token ids, at least one. Immutable, but that hashes are remembered."""
 
-    __slots__ = ("_array", "_hashes", "_json")
+    __slots__ = ("_added", "_array", "_hashes", "_json")
 
     def __init__(self, ids: Sequence[int]) -> None:
         self._array: npt.NDArray[np.int32] = np.asarray(ids, dtype="<i4")
         self._json: tuple[bytes, ...] = (msgspec.json.encode(ids)[:-1],)
+        self._added: Sequence[int] = ()
         self._hashes: dict[tuple[int, bytes], tuple[bytes, ...]] = {}
 
     @classmethod
@@ -38,8 +39,19 @@ class Prompt:
         ids: npt.NDArray[Any] = np.fromstring(data[1:-1], dtype="<i8", sep=",")
         if not len(ids) or int(ids.max()) > _MAX_TOKEN_ID:
             return None
+        return cls._of(ids.astype("<i4"), (data[:-1],), (), {})
+
+    @classmethod
+    def _of(
+        cls,
+        array: npt.NDArray[np.int32],
+        json: tuple[bytes, ...],
+        added: Sequence[int],
+        hashes: dict[tuple[int, bytes], tuple[bytes, ...]],
+    ) -> Self:
         prompt = cls.__new__(cls)
-        prompt._array, prompt._json, prompt._hashes = ids.astype("<i4"), (data[:-1],), {}  # noqa: SLF001 - one of its own kind
+        prompt._array, prompt._json = array, json  # noqa: SLF001 - one of its own kind
+        prompt._added, prompt._hashes = added, hashes  # noqa: SLF001
         return prompt
 
     def __len__(self) -> int:
@@ -53,17 +65,17 @@ class Prompt:
     @property
     def json_parts(self) -> tuple[bytes, ...]:
         """The ids as a JSON array, in parts, so that nothing long is ever copied."""
+        if self._added:
+            self._json = (*self._json, b"," + msgspec.json.encode(self._added)[1:-1])
+            self._added = ()
         return (*self._json, b"]")
 
-    def extended(self, more: Sequence[int]) -> "Prompt":
-        """The prompt with ids appended."""
+    def extended(self, more: Sequence[int]) -> Self:
+        """The prompt with ids appended; their JSON is made when an engine is asked."""
         if not more:
             return self
-        longer = Prompt(more)
-        longer._json = (*self._json, b"," + longer._json[0][1:])
-        longer._array = np.concatenate((self._array, longer._array))
-        longer._hashes = dict(self._hashes)
-        return longer
+        array = np.concatenate((self._array, np.array(more, dtype="<i4")))
+        return self._of(array, self.json_parts[:-1], more, dict(self._hashes))
 
     def block_hashes(self, block_tokens: int, salt: bytes = b"") -> tuple[bytes, ...]:
         """Hashes of the full blocks (`control.domain.prefix`); those of the prompt that was extended are not redone."""

@@ -1,9 +1,9 @@
 """When things happened to one request: its stages and the moments its tokens went to the client."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import StrEnum
+from operator import attrgetter
 
 from control.telemetry.records import StageTime
 
@@ -19,6 +19,9 @@ class Stage(StrEnum):
     RELAY_DECODE = "relay_decode"
     HANDOFF = "handoff"
     MAIN_DECODE = "main_decode"
+
+
+_START = attrgetter("start_s")
 
 
 class Timeline:
@@ -42,18 +45,9 @@ class Timeline:
         """Seconds since the request was received."""
         return self._clock() - self._start
 
-    @contextmanager
-    def stage(self, name: Stage) -> Iterator[None]:
-        """Time a part of the request, also when it fails."""
-        start_s = self.elapsed_s
-        try:
-            yield
-        finally:
-            self.add(name, start_s)
-
     def add(self, name: Stage, start_s: float, end_s: float | None = None) -> None:
         """Note a part that ran from `start_s` to `end_s`, or until now."""
-        self._stages.append(StageTime(name.value, start_s, self.elapsed_s if end_s is None else end_s))
+        self._stages.append(StageTime(name, start_s, self._clock() - self._start if end_s is None else end_s))
 
     def sent(self, tokens: int) -> None:
         """Note that so many tokens have just gone to the client together."""
@@ -79,7 +73,7 @@ class Timeline:
     @property
     def stages(self) -> tuple[StageTime, ...]:
         """All parts in the order they began."""
-        return tuple(sorted(self._stages, key=lambda stage: stage.start_s))
+        return tuple(sorted(self._stages, key=_START))
 
     @property
     def overhead_s(self) -> float:

@@ -51,19 +51,6 @@ def test_nothing_sent_is_no_first_token(clock, timeline):
     assert timeline.ttft_s is None
 
 
-def test_a_stage_is_noted_when_it_fails(clock, timeline):
-    def prefill():
-        with timeline.stage(Stage.PREFILL):
-            clock.now += 2.0
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        prefill()
-    assert [tuple(stage for stage in (part.name, part.start_s, part.end_s)) for part in timeline.stages] == [
-        ("prefill", 0.0, 2.0)
-    ]
-
-
 def test_overhead_is_what_no_stage_covers_before_the_first_token(clock, timeline):
     timeline.add(Stage.TOKENIZE, 0.125, 0.25)
     timeline.add(Stage.PREFILL, 0.5, 1.0)
