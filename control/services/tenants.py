@@ -10,6 +10,7 @@ from control.errors import ConflictError, InvalidError, NotFoundError
 from control.services.access import Principal, Role, hash_secret, require_role
 from control.services.audit import record_event
 from control.services.fleet import load_snapshot
+from control.services.fleet_revision import raise_fleet_revision
 from control.services.plane import ControlPlane
 from control.services.policies import find_active_number, load_revision
 from control.services.rollout import push_orders
@@ -58,6 +59,7 @@ def create_tenant(
             )
         )
         record_event(work.session, at, principal.name, "tenant.create", f"tenant/{name}", after=_facts(tenant))
+        raise_fleet_revision(work.session, plane.now(), principal.name)
         _tell_gateways(work)
     return tenant, key
 
@@ -77,6 +79,7 @@ def delete_tenant(plane: ControlPlane, principal: Principal, name: str) -> None:
         before = _facts(Tenant(row.name, row.key_sha256, tuple(row.classes), row.salt))
         work.session.delete(row)
         record_event(work.session, plane.now(), principal.name, "tenant.delete", f"tenant/{name}", before=before)
+        raise_fleet_revision(work.session, plane.now(), principal.name)
         _tell_gateways(work)
 
 

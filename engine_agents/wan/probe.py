@@ -17,11 +17,12 @@ class ProbeSource:
 
     def __init__(self) -> None:
         self._server: asyncio.Server | None = None
+        self._probes: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
 
     async def address(self) -> str:
         """Where it listens, as `host:port`; the first call starts it."""
         if self._server is None:
-            self._server = await asyncio.start_server(_serve, "127.0.0.1", 0, limit=_MAX_LINE_BYTES)
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_MAX_LINE_BYTES)
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"{host}:{port}"
 
@@ -30,20 +31,25 @@ class ProbeSource:
         if self._server is not None:
             self._server.close()
             self._server = None
+        for writer in self._probes.values():
+            writer.transport.abort()
+        await asyncio.gather(*(task for task in self._probes if task is not None))
 
-
-async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while True:
-            async with asyncio.timeout(ROUND_TIMEOUT_S):
-                line = await reader.readline()
-                if not line:
-                    break
-                await _send(writer, min(int(line), MAX_ROUND_BYTES))
-    except (ValueError, OSError, TimeoutError):
-        pass  # not a probe, or one that left
-    finally:
-        writer.close()
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        self._probes[task] = writer
+        try:
+            while True:
+                async with asyncio.timeout(ROUND_TIMEOUT_S):
+                    line = await reader.readline()
+                    if not line:
+                        break
+                    await _send(writer, min(int(line), MAX_ROUND_BYTES))
+        except (ValueError, OSError, TimeoutError):
+            pass  # not a probe, or one that left
+        finally:
+            del self._probes[task]
+            writer.close()
 
 
 async def _send(writer: asyncio.StreamWriter, size_bytes: int) -> None:
