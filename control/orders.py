@@ -20,6 +20,8 @@ REPORT_STEP = "operations.report"
 ADVANCE_OPERATION = "operations.advance"
 SWEEP_OPERATIONS = "operations.sweep"
 SWEEP = "control.sweep"
+EVALUATE_ALERTS = "alerts.evaluate"
+DELIVER_WEBHOOKS = "alerts.deliver"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,13 @@ class Settings:
     web_host: str = "127.0.0.1"
     web_port: int = 8080
     session_secret: str = ""
+    webhook_networks: str = ""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
         """Read PDD_DATA_DIR, PDD_DATABASE_URL, PDD_REDIS_URL, PDD_CONTROL_URL, PDD_SITE_SECRET, PDD_SESSION_SECRET.
+
+        PDD_WEBHOOK_NETWORKS names private networks in CIDR notation that alerts may be sent to.
 
         Raises:
             ValueError: a number is not one.
@@ -36,4 +39,5 @@ class Settings:
             web_host=environment.get("PDD_WEB_HOST", "127.0.0.1"),
             web_port=int(environment.get("PDD_WEB_PORT", "8080")),
             session_secret=environment.get("PDD_SESSION_SECRET", ""),
+            webhook_networks=environment.get("PDD_WEBHOOK_NETWORKS", ""),
         )

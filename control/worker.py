@@ -7,9 +7,12 @@ from typing import Any
 from celery.signals import worker_ready
 
 from control.celery_app import create_celery, send_order, tie_children_to_worker, waiting_orders
+from control.domain.webhook_targets import parse_networks
 from control.orders import (
     ADVANCE_OPERATION,
     CONTROL_QUEUE,
+    DELIVER_WEBHOOKS,
+    EVALUATE_ALERTS,
     REPORT_LINK,
     REPORT_POLICY,
     REPORT_STEP,
@@ -17,17 +20,20 @@ from control.orders import (
     SWEEP_OPERATIONS,
     Order,
 )
+from control.services.alert_evaluation import evaluate_alerts
 from control.services.fleet_push import sweep_observers
 from control.services.link_rollout import LinkReport, record_link_report, sweep_links
 from control.services.operation_engine import StepReport, advance_operation, record_step_report, sweep_operations
 from control.services.plane import ControlPlane
 from control.services.rollout import Report, record_report, sweep_gateways
+from control.services.webhook_delivery import deliver_waiting
 from control.settings import Settings
 from control.store.session import open_database
 from control.telemetry.sightings import sightings_reader
 
 SWEEP_EVERY_S = 5.0
 SWEEP_OPERATIONS_EVERY_S = 1.0
+EVALUATE_EVERY_S = 10.0
 
 log = logging.getLogger(__name__)
 settings = Settings.from_environment()
@@ -43,6 +49,11 @@ app.conf.beat_schedule = {
         "task": SWEEP_OPERATIONS,
         "schedule": SWEEP_OPERATIONS_EVERY_S,
         "options": {"queue": CONTROL_QUEUE, "expires": SWEEP_OPERATIONS_EVERY_S},
+    },
+    "evaluate_alerts": {
+        "task": EVALUATE_ALERTS,
+        "schedule": EVALUATE_EVERY_S,
+        "options": {"queue": CONTROL_QUEUE, "expires": EVALUATE_EVERY_S},
     },
 }
 tie_children_to_worker()
@@ -62,7 +73,8 @@ def _sweep_at_once(**_: Any) -> None:
 def _plane() -> ControlPlane:
     # Opened by the first task, so after the fork: a connection must not be shared between processes.
     sightings = sightings_reader(settings.redis_url)
-    return ControlPlane(open_database(settings.database_url), _send, sightings=sightings)
+    networks = parse_networks(settings.webhook_networks)
+    return ControlPlane(open_database(settings.database_url), _send, sightings=sightings, webhook_networks=networks)
 
 
 @app.task(name=REPORT_POLICY)  # type: ignore[untyped-decorator]
@@ -93,6 +105,19 @@ def advance(*, operation_id: int) -> None:
 def sweep_open_operations() -> None:
     """Move all open operations on."""
     sweep_operations(_plane())
+
+
+@app.task(name=EVALUATE_ALERTS)  # type: ignore[untyped-decorator]
+def evaluate() -> None:
+    """Take every alert one evaluation further, and try again what receivers have not taken."""
+    evaluate_alerts(_plane())
+    deliver_waiting(_plane())
+
+
+@app.task(name=DELIVER_WEBHOOKS)  # type: ignore[untyped-decorator]
+def deliver() -> None:
+    """Send what waits for the receivers of alerts."""
+    deliver_waiting(_plane())
 
 
 @app.task(name=SWEEP)  # type: ignore[untyped-decorator]

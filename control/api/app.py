@@ -6,11 +6,13 @@ from functools import partial
 from fastapi import APIRouter, FastAPI
 
 from control.api import fleet, operation, operations, policies, slos, tenants
+from control.api.alerts_router import router as alerts_router
 from control.api.problems import PROBLEM_RESPONSES, PageErrorHandler, install_problems
 from control.api.security import SecurityHeaders
 from control.api.trust import install_trust
 from control.api.trust import router as trust_router
 from control.celery_app import create_celery, send_order
+from control.domain.webhook_targets import parse_networks
 from control.orders import Order
 from control.services.plane import ControlPlane
 from control.settings import Settings
@@ -26,7 +28,10 @@ def open_plane(settings: Settings) -> ControlPlane:
         send(order)
 
     sightings = sightings_reader(settings.redis_url)
-    return ControlPlane(open_database(settings.database_url), send_later, sightings=sightings)
+    networks = parse_networks(settings.webhook_networks)
+    return ControlPlane(
+        open_database(settings.database_url), send_later, sightings=sightings, webhook_networks=networks
+    )
 
 
 def include_api(
@@ -48,6 +53,7 @@ def include_api(
     for router in (fleet.router, tenants.router, policies.router, operations.router, operation.router, slos.router):
         root.include_router(router)
     root.include_router(trust_router)
+    root.include_router(alerts_router)
     app.include_router(root)
     install_trust(app, plane, page_error, open_paths)
     install_problems(app, page_error)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from control.domain.staleness import NOTHING_SEEN, Sightings
+from control.domain.webhook_targets import Network
 from control.orders import Send
 from control.store.session import Database
 
@@ -21,9 +22,10 @@ def see_nothing() -> Sightings:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """The edges that services act through."""
+    """The edges that services act through; `webhook_networks` are private ones that alerts may be sent to."""
 
     database: Database
     send: Send
     now: Callable[[], datetime] = utc_now
     sightings: Callable[[], Sightings] = see_nothing
+    webhook_networks: tuple[Network, ...] = ()
