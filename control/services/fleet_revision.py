@@ -4,6 +4,7 @@ from datetime import datetime
 
 from sqlmodel import Session
 
+from control.store.counters import lock_counter, raise_counter
 from control.store.tables import SettingRow
 
 _SETTING = "fleet.revision"
@@ -21,12 +22,5 @@ def raise_fleet_revision(session: Session, at: datetime, actor: str) -> int:
     The row stays locked until the commit, so that whoever reads the fleet after this call in order to change it is
     alone with it.
     """
-    row = session.get(SettingRow, _SETTING, with_for_update=True, populate_existing=True)
-    if row is None:
-        row = SettingRow(key=_SETTING, value=0, updated_at=at, updated_by=actor)
-        session.add(row)
-    row.value = int(row.value) + 1
-    row.updated_at = at
-    row.updated_by = actor
-    session.flush()
-    return int(row.value)
+    row = lock_counter(session, _SETTING, at, actor)
+    return raise_counter(session, row, int(row.value) + 1, at, actor)

@@ -177,8 +177,10 @@ def _order_step(scene: Scene, operation: Operation, now_s: float) -> Operation:
     for known in orders:
         scene.work.enqueue(known.order)
     if step.plan.stage is Stage.EMPTY:
-        sources = {"sources": [known.source for known in orders], "seen": {}}
-        begun = settle(operation, position, step.token or "", Report(Verdict.AGAIN, sources), now_s)
+        sources = [known.source for known in orders]
+        _, countdown = judge_rest(sources, {})
+        asked = {"sources": sources, "seen": {}, "waiting_for": countdown["waiting_for"]}
+        begun = settle(operation, position, step.token or "", Report(Verdict.AGAIN, asked), now_s)
         return operation if begun is None else begun
     return operation
 

@@ -17,6 +17,7 @@ from control.domain.operations import (
     StepState,
 )
 from control.errors import NotFoundError
+from control.store.counters import lock_counter, raise_counter
 from control.store.tables import OperationRow, OperationStepRow, SettingRow
 
 _FENCE_SETTING = "operations.fence"
@@ -122,22 +123,13 @@ def step_row(number: int, position: int, step: Step) -> OperationStepRow:
 
 def lock_operations(session: Session, now: datetime) -> SettingRow:
     """The row that whoever opens an operation or claims a step holds until the commit."""
-    row = session.get(SettingRow, _FENCE_SETTING, with_for_update=True, populate_existing=True)
-    if row is None:
-        row = SettingRow(key=_FENCE_SETTING, value=0, updated_at=now, updated_by="system")
-        session.add(row)
-        session.flush()
-    return row
+    return lock_counter(session, _FENCE_SETTING, now, "system")
 
 
 def next_fence(session: Session, now: datetime) -> int:
     """A fencing token above all earlier ones, also those of a database that is gone: it follows the clock."""
     row = lock_operations(session, now)
-    fence = max(int(row.value) + 1, int(now.timestamp() * 1000))
-    row.value = fence
-    row.updated_at = now
-    session.flush()
-    return fence
+    return raise_counter(session, row, max(int(row.value) + 1, int(now.timestamp() * 1000)), now, "system")
 
 
 def load_typical_s(session: Session) -> dict[Stage, float]:

@@ -1,5 +1,7 @@
 """Operations in SQL, with agents that answer as the test says."""
 
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -250,6 +252,19 @@ def test_an_agent_that_never_answers_is_named(fleet):
     )
 
 
+def test_a_drain_that_nobody_reports_on_says_who_was_not_heard(fleet):
+    number = fleet.open(Kind.DRAIN, node="ams-p-01")
+    fleet.run(number, until=Stage.EMPTY)
+    fleet.answer(fleet.take(OBSERVE_GATEWAY), Verdict.AGAIN, requests=1, error="")
+    for _ in range(2):
+        fleet.clock.advance(seconds=200)
+        sweep_operations(fleet.plane)
+    assert fleet.load(number).row.error == (
+        "empty of ams-p-01 took longer than 300 s: ams-gw-01 has not been heard; ams-p-01 has not been heard"
+    )
+    assert fleet.node("ams-p-01").state is NodeState.DRAINING
+
+
 def test_a_restart_names_the_incarnation_that_was_seen_at_rest(fleet):
     number = fleet.open(Kind.RESTART, node="ams-p-01")
     fleet.run(number, until=Stage.RESTART)
@@ -396,3 +411,22 @@ def test_every_change_is_in_the_audit_trail_under_who_asked(fleet):
         "operation.done",
     ]
     assert (events[2].before["role"], events[2].after["role"]) == ("prefill", "relay")
+
+
+def test_however_many_workers_move_an_operation_on_each_order_leaves_once(fleet):
+    with ThreadPoolExecutor(4) as workers:
+        asked = list(workers.map(lambda _: fleet.open(Kind.SWITCH_ROLE, node="ams-p-01", role="relay"), range(4)))
+        assert len(set(asked)) == 1
+        [number] = set(asked)
+        fleet.gateway_says()
+        for _ in range(30):
+            list(workers.map(lambda _: sweep_operations(fleet.plane), range(4)))
+            if not fleet.load(number).operation.state.is_open:
+                break
+            fleet.gateway_says()
+            if order := fleet.take(OBSERVE_NODE, OBSERVE_GATEWAY, ASSIGN_NODE, WARM_NODE):
+                fleet.obey(order)
+    assert fleet.load(number).operation.state is OperationState.DONE
+    told = Counter(fleet.told)
+    assert (told[ASSIGN_NODE, "ams-p-01"], told[WARM_NODE, "ams-p-01"], told[OBSERVE_GATEWAY, "ams-gw-01"]) == (1, 1, 1)
+    assert [step.attempt for step in fleet.load(number).operation.steps] == [1] * 8
