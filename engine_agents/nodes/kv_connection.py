@@ -37,6 +37,8 @@ from engine_agents.nodes.kv_wire import (
 
 LOOPBACK_WINDOW_BYTES = 512 << 10
 
+BlockTaker = Callable[[Block | BlockPart], None]
+
 _REFUSALS: dict[int, type[KvError]] = {
     ReplyStatus.BAD_FINGERPRINT: FingerprintMismatchError,
     ReplyStatus.UNKNOWN_LEASE: LeaseUnknownError,
@@ -93,12 +95,16 @@ class PullSource:
 
 
 class _Receiver(asyncio.BufferedProtocol):
-    """Receives straight into blocks and queues what is complete; an exception in the queue is the end."""
+    """Receives straight into blocks, which it hands over at once, and queues what else is complete.
+
+    An exception in the queue is the end.
+    """
 
     def __init__(self, *, preamble: bool, on_bytes: Callable[[int], None]) -> None:
         self.events: asyncio.Queue[Event | Exception] = asyncio.Queue()
         self.transport: asyncio.Transport | None = None
         self.received_bytes = 0
+        self.take: BlockTaker | None = None
         self._decoder = Decoder(preamble=preamble)
         self._on_bytes = on_bytes
         self._ended = False
@@ -120,7 +126,10 @@ class _Receiver(asyncio.BufferedProtocol):
         self._on_bytes(nbytes)
         try:
             for event in self._decoder.advance(nbytes):
-                self.events.put_nowait(event)
+                if self.take is not None and isinstance(event, Block | BlockPart):
+                    self.take(event)
+                else:
+                    self.events.put_nowait(event)
         except KvError as error:
             self._end(error)
             if self.transport is not None:
@@ -174,12 +183,25 @@ class KvConnection:
             self._write(self._source.preamble())
             self._check_relay(await self._next())
 
-    async def request(self, wanted: Sequence[Wanted]) -> PullReply:
-        """Attach to the lease and ask for blocks, which `next_block` then gives one by one.
+    async def fetch(self, wanted: Sequence[Wanted], take: BlockTaker) -> None:
+        """Attach to the lease and ask for blocks; returns when `take` was given the last of them.
+
+        `take` is called as they arrive, without waking the caller for each; a KvError that it raises is raised here.
 
         Raises:
             FingerprintMismatchError, LeaseUnknownError, LeaseBusyError, BlockGoneError: the server refused.
         """
+        await self._request(wanted)
+        self._receiver.take = take
+        try:
+            while not isinstance(event := await self._next(), EndOfBlocks):
+                if not isinstance(event, Block | BlockPart):
+                    raise BadFrameError("expected a block")
+                take(event)  # it came before the reply had been read
+        finally:
+            self._receiver.take = None
+
+    async def _request(self, wanted: Sequence[Wanted]) -> None:
         self._write(encode_request(self._fingerprint, self._source.lease_id, wanted, self._reader))
         reply = await self._next()
         if not isinstance(reply, PullReply):
@@ -188,16 +210,6 @@ class KvConnection:
             raise _REFUSALS.get(reply.status, BadFrameError)(reply.message)
         if reply.fingerprint != self._fingerprint:
             raise FingerprintMismatchError(f"the server's KV is {reply.fingerprint}, this node's {self._fingerprint}")
-        return reply
-
-    async def next_block(self) -> Block | BlockPart | None:
-        """The next block, or part of one, of the last request; None after the last one."""
-        event = await self._next()
-        if isinstance(event, EndOfBlocks):
-            return None
-        if not isinstance(event, Block | BlockPart):
-            raise BadFrameError("expected a block")
-        return event
 
     def keep_alive(self) -> None:
         """Tell the server that the lease is still needed."""

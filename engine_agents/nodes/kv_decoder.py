@@ -1,11 +1,14 @@
 """Received bytes of the KV wire to events, whatever pieces the bytes arrive in."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import xxhash
 
 from engine_agents.nodes.kv_blocks import Block, BlockPart, Payload
 from engine_agents.nodes.kv_errors import BadFrameError, ChecksumMismatchError
 from engine_agents.nodes.kv_wire import (
+    BLOCK_HEADER_BYTES,
     FRAME_BYTES,
     BlockHeader,
     Event,
@@ -23,7 +26,8 @@ class Decoder:
     """Turns received bytes into events. The transport writes into `buffer()`, then calls `advance(count)`.
 
     Small frames go through a staging buffer; a long payload is received directly into the block it becomes, and
-    each piece is added to the checksum as it comes.
+    each piece is added to the checksum as it comes. Behind a long payload no more than the next header is read, so that
+    the next payload is received in its place from its first byte on.
     """
 
     def __init__(self, *, preamble: bool = False) -> None:
@@ -35,6 +39,8 @@ class Decoder:
         self._payload = memoryview(b"")
         self._checksum = xxhash.xxh3_64()
         self._filled = 0
+        self._is_direct = False
+        self._is_behind_long = False
         self._preamble = preamble
 
     @property
@@ -44,23 +50,28 @@ class Decoder:
 
     def buffer(self) -> memoryview:
         """Where the next received bytes belong; never empty."""
-        if self._is_direct():
+        if self._is_direct:
             return self._payload[self._filled : self._filled + READ_BYTES]
         if self._start:
             held = self._staging[self._start : self._end]
             self._staging[: len(held)] = held
             self._start, self._end = 0, len(held)
-        return memoryview(self._staging)[self._end :]
+        room = memoryview(self._staging)[self._end :]
+        if self._is_behind_long and self._end < BLOCK_HEADER_BYTES:
+            return room[: BLOCK_HEADER_BYTES - self._end]
+        return room
 
-    def advance(self, count: int) -> list[Event]:
+    def advance(self, count: int) -> Sequence[Event]:
         """Take note of `count` more bytes in the last `buffer()`; gives the events that they complete.
 
         Raises:
             BadFrameError: the peer does not speak this wire.
             ChecksumMismatchError: a payload was damaged on its way.
         """
-        if self._is_direct():
+        if self._is_direct:
             self._fill(count)
+            if self._is_direct:
+                return ()
         else:
             self._end += count
         events: list[Event] = []
@@ -79,9 +90,6 @@ class Decoder:
             events += self.advance(count)
             rest = rest[count:]
         return events
-
-    def _is_direct(self) -> bool:
-        return self._header is not None and self._start == self._end
 
     def _next(self) -> Event | None:
         if self._preamble:
@@ -115,6 +123,7 @@ class Decoder:
         if self._end - self._start < FRAME_BYTES + length:
             self._make_room(FRAME_BYTES + length)
             return None
+        self._is_behind_long = False
         body_start = self._start + FRAME_BYTES
         self._start = body_start + length
         return decode_body(kind, bytes(self._staging[body_start : self._start]))
@@ -127,6 +136,7 @@ class Decoder:
             self._start += count
             self._fill(count)
         if self._filled < header.payload_bytes:
+            self._is_direct = True
             return None
         payload, self._payload, self._header = self._payload, memoryview(b""), None
         if self._checksum.intdigest() != header.checksum:
@@ -134,8 +144,12 @@ class Decoder:
         return header.block(payload.toreadonly())
 
     def _fill(self, count: int) -> None:
-        self._checksum.update(self._payload[self._filled : self._filled + count])
-        self._filled += count
+        filled = self._filled + count
+        self._checksum.update(self._payload[self._filled : filled])
+        self._filled = filled
+        if self._is_direct and filled == len(self._payload):
+            self._is_direct = False
+            self._is_behind_long = True
 
     def _make_room(self, frame_bytes: int) -> None:
         """Give a frame larger than the staging buffer a buffer of its size."""

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable, Sequence
 
 from engine_agents.nodes.kv_blocks import Block, BlockPart
-from engine_agents.nodes.kv_connection import KvConnection, PullSource
+from engine_agents.nodes.kv_connection import BlockTaker, KvConnection, PullSource
 from engine_agents.nodes.kv_errors import BadFrameError, KvError, PeerLostError, PullStalledError
 from engine_agents.nodes.kv_wire import Wanted
 
@@ -51,7 +51,7 @@ class KvTransfer:
         self._connections: dict[int, KvConnection] = {}
         self._was_open = False
 
-    async def fetch(self, wanted: Sequence[Wanted], land: Callable[[Block | BlockPart], None]) -> None:
+    async def fetch(self, wanted: Sequence[Wanted], land: BlockTaker) -> None:
         """Give every wanted block or part to `land` once; where none is wanted, only attach to the lease.
 
         A stream that breaks, or is cut by the relay, costs what was on its way: its blocks are asked for again, those
@@ -102,7 +102,7 @@ class KvTransfer:
         for index in list(self._connections):
             self._drop(index)
 
-    async def _attempt(self, wanted: Sequence[Wanted], take: Callable[[Block | BlockPart], None]) -> KvError | None:
+    async def _attempt(self, wanted: Sequence[Wanted], take: BlockTaker) -> KvError | None:
         """Use all streams once; gives back why one of them broke, once the others have brought what they were asked."""
         shares = split_blocks(wanted, self._source.via.streams if self._source.via else 1)
         if len(shares) == 1:
@@ -114,14 +114,10 @@ class KvTransfer:
             raise failures.exceptions[0] from None
         return next((error for task in tasks if (error := task.result()) is not None), None)
 
-    async def _run_stream(
-        self, index: int, share: list[Wanted], take: Callable[[Block | BlockPart], None]
-    ) -> KvError | None:
+    async def _run_stream(self, index: int, share: list[Wanted], take: BlockTaker) -> KvError | None:
         try:
             connection = self._connections.get(index) or await self._open(index)
-            await connection.request(share)
-            while (block := await connection.next_block()) is not None:
-                take(block)
+            await connection.fetch(share, take)
         except (PeerLostError, PullStalledError) as error:
             self._drop(index)
             return error

@@ -30,6 +30,7 @@ _FRAME = struct.Struct("<4sHHI")
 _BLOCK = struct.Struct("<16sIIQQQ")
 _END = struct.Struct("<IQ")
 FRAME_BYTES = _FRAME.size
+BLOCK_HEADER_BYTES = _FRAME.size + _BLOCK.size
 
 
 class FrameKind(IntEnum):

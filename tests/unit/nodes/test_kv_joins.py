@@ -1,6 +1,7 @@
 """A block whose beginning is resident: only its rest is sent, and the joined block is the sender's or is not kept."""
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from functools import partial
 
@@ -163,13 +164,17 @@ async def test_a_server_that_sends_another_range_is_refused(answer):
         "short payload": replace(part, payload=rest[:-1]),
     }[answer]
 
+    served = asyncio.Event()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         reply = PullReply(ReplyStatus.OK, FINGERPRINT, 64, TOKEN_BYTES, 1)
         writer.write(encode_reply(reply) + encode_block_header(sent) + bytes(sent.payload) + encode_end(1, 0))
-        await writer.drain()
-        await reader.read()
-        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.drain()
+            await reader.read()
+        writer.transport.abort()
+        served.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server, source() as near:
@@ -180,6 +185,7 @@ async def test_a_server_that_sends_another_range_is_refused(answer):
             await pull(far, tokens, way)
         assert block.hash not in far.store
         assert far.puller.blocks_in_flight == 0
+        await until(served.is_set)
 
 
 def _part(block: Block, from_token: int, payload: bytes) -> BlockPart:
