@@ -219,16 +219,14 @@ def _fleet(data: Path) -> Any:
 
 
 def main() -> int:
-    """Run the command; what it cannot do is one plain text on stderr and exit code 1."""
+    """Run the command; its exit code. What it cannot do is one plain text on stderr and 1, a misuse of it is 2."""
     try:
-        app(standalone_mode=False)
+        app()
     except CommandError as error:
         print(error, file=sys.stderr)
         return 1
-    except typer.Exit as stop:
-        return stop.exit_code
-    except KeyboardInterrupt:
-        return 130
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0
     return 0
 
 

@@ -46,9 +46,9 @@ def follow(
     said = ""
     give_up_s = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
-        line = progress_line(operation)
+        line = progress_line({**operation, "eta_s": None})
         if line != said:
-            say(line)
+            say(progress_line(operation))
             said = line
         if exit_code(operation) != EXIT_OPEN or (give_up_s is not None and time.monotonic() > give_up_s):
             return operation

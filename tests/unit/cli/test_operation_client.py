@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from control.cli import fleet_client, operation_client
 from control.cli.errors import CommandError
 from control.cli.fleet_client import FleetAddress
-from control.cli.main import app
+from control.cli.main import app, main
 from control.cli.operation_client import follow, parse_number, progress_line, render_operation, render_plan
 
 FLEET = FleetAddress("http://control", "http://gateway", "secret")
@@ -135,6 +135,18 @@ def test_waiting_ends_with_a_code_for_the_outcome(api, state, code):
     result = run("node", "drain", "n1", "--wait", "--json")
     assert result.exit_code == code
     assert json.loads(result.stdout.splitlines()[-1])["state"] == state
+
+
+def test_the_outcome_is_the_exit_code_of_the_program_and_a_misuse_is_explained(api, monkeypatch, capsys):
+    _, answers = api
+    answers.append(operation("failed", step("hold", "failed"), eta_s=None))
+    monkeypatch.setattr("sys.argv", ["pdd", "operation", "watch", "7"])
+    assert main() == 2
+    monkeypatch.setattr("sys.argv", ["pdd", "operation", "show", "7"])
+    assert main() == 0
+    monkeypatch.setattr("sys.argv", ["pdd", "node", "drain"])
+    assert main() == 2
+    assert "NODE" in capsys.readouterr().err.upper()
 
 
 def test_operations_are_watched_cancelled_and_retried_by_number(api):
