@@ -115,19 +115,20 @@ class Commit:
         Raises:
             EngineOverrunError: the piece goes past the client's limit.
         """
-        if self.is_done or (turn is not self._turn and turn != self._turn):
+        if self.finish is not None or (turn is not self._turn and turn != self._turn):
             return None
-        if len(self._ids) + len(piece.token_ids) > self.max_tokens:
+        count = len(self._ids) + len(piece.token_ids)
+        if count > self.max_tokens:
             raise EngineOverrunError(f"the engine made more than the {self.max_tokens} tokens asked for")
         self._ids.extend(piece.token_ids)
-        at_limit = len(self._ids) == self.max_tokens
+        at_limit = count == self.max_tokens
         is_capped = piece.finish == "length" and not at_limit
         if is_capped and (piece.text.endswith(_INCOMPLETE) or not piece.is_whole):
             return None  # the engine stopped at its own cap inside a character; the next turn makes it again
         self._open += piece.text
         is_end = at_limit or (piece.finish is not None and not is_capped)
         if is_end or (piece.text and piece.is_whole):
-            self._boundary = len(self._ids)
+            self._boundary = count
             self._held, self._open = self._held + self._open, ""
         return self._release("length" if at_limit and piece.finish is None else None if is_capped else piece.finish)
 

@@ -4,7 +4,6 @@ Our nodes hold text back until all ids so far form whole characters. vLLM holds 
 falls behind (or with `--stream-interval`) it joins tokens into one chunk: the chunk's text may end before its ids do.
 """
 
-from collections import deque
 from types import TracebackType
 from typing import Self
 
@@ -14,7 +13,7 @@ from control.domain.topology import Node
 from engine_agents.gateway.node_client import NodeClient
 from engine_agents.gateway.node_errors import NodeError
 from engine_agents.gateway.node_replies import Chunk
-from engine_agents.gateway.node_stream import NodeStream
+from engine_agents.gateway.node_stream import NodeStream, Taker
 
 _INCOMPLETE = "\ufffd"
 
@@ -75,7 +74,6 @@ class CheckedStream:
         self._node = node
         self._model = model
         self._ends = CharacterEnds(whole_ids)
-        self._unread: deque[Chunk] = deque()
 
     async def __aenter__(self) -> Self:
         await self._stream.__aenter__()
@@ -86,11 +84,18 @@ class CheckedStream:
     ) -> None:
         await self._stream.__aexit__(kind, error, traceback)
 
-    async def read(self) -> list[Chunk]:
-        """As `NodeStream.read`, but one chunk, with its `is_whole` set: the next may need a question to be asked."""
-        if not self._unread:
-            self._unread.extend(await self._stream.read())
-        return [await self._checked(self._unread.popleft())] if self._unread else []
+    async def run(self, take: Taker) -> bool:
+        """As `NodeStream.run`, each chunk with its `is_whole` set; one at a time, because a question may be asked."""
+        while True:
+            is_over = await self._stream.run(self._keep)
+            if is_over:
+                return True
+            if not take(await self._checked(self._kept)):
+                return False
+
+    def _keep(self, chunk: Chunk) -> bool:
+        self._kept = chunk
+        return False
 
     async def _checked(self, chunk: Chunk) -> Chunk:
         if not chunk.choices or await self._is_whole(chunk):

@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import msgspec
 from control.domain.answer_parser import AnswerFormat
 from control.domain.links import link_under
 from control.domain.policy import Policy, PolicyError, parse_policy
+from control.domain.policy_scopes import Scope, merge_policy, overrides_of
 from control.domain.topology import FleetSnapshot, Link, Node, NodeState, Role, Tenant
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,11 @@ class RunningConfig:
     fleet: FleetSnapshot
     applied_at_s: float
     tenants_by_key: Mapping[str, Tenant] = field(default_factory=dict)
+    policies_by_model: Mapping[str, Policy] = field(default_factory=dict)
+
+    def for_model(self, model: str) -> "RunningConfig":
+        """This configuration under the overrides that the policy has for a model; itself where it has none."""
+        return self._by_model.get(model, self)
 
     def nodes(self, role: Role, model: str) -> tuple[Node, ...]:
         """Nodes of a role that serve a model, in the order of the fleet document."""
@@ -71,6 +77,10 @@ class RunningConfig:
         """Ids of the models that ready nodes serve, the fleet's own first."""
         served = {node.model for node in self.fleet.nodes if node.state is not NodeState.DISABLED}
         return sorted(served, key=lambda model: (model != self.fleet.model, model))
+
+    @cached_property
+    def _by_model(self) -> dict[str, "RunningConfig"]:
+        return {model: replace(self, policy=policy) for model, policy in self.policies_by_model.items()}
 
     @cached_property
     def _nodes(self) -> dict[str, Node]:
@@ -184,6 +194,10 @@ def _age(document: ConfigDocument) -> tuple[int, int]:
 def _checked(document: ConfigDocument) -> RunningConfig:
     try:
         policy = parse_policy(document.policy)
+        by_model = {
+            override.name: parse_policy(merge_policy(document.policy, model=override.name).document)
+            for override in overrides_of(document.policy, Scope.MODEL)
+        }
         fleet = FleetSnapshot.from_document(document.fleet)
     except PolicyError as error:
         raise ConfigError(f"policy: {error}") from error
@@ -192,4 +206,4 @@ def _checked(document: ConfigDocument) -> RunningConfig:
     tenants_by_key = {tenant.key_sha256: tenant for tenant in fleet.tenants}
     if len(tenants_by_key) < len(fleet.tenants):
         raise ConfigError("fleet: two tenants have the same API key")
-    return RunningConfig(document.revision, policy, fleet, document.applied_at, tenants_by_key)
+    return RunningConfig(document.revision, policy, fleet, document.applied_at, tenants_by_key, by_model)

@@ -8,7 +8,7 @@ from control.domain.topology import Node
 from engine_agents.gateway.characters import CheckedStream
 from engine_agents.gateway.exchange import Exchange
 from engine_agents.gateway.node_errors import NodeRefusedError
-from engine_agents.gateway.node_replies import WorkDone
+from engine_agents.gateway.node_replies import Chunk, WorkDone
 from engine_agents.gateway.node_stream import NodeStream
 from engine_agents.gateway.prompt import Prompt
 
@@ -58,20 +58,23 @@ async def decode(
         NodeError: the node failed; what was committed stays, and another node can go on from it.
     """
     work = WorkDone()
+    is_over = False
+
+    def take(chunk: Chunk) -> bool:
+        nonlocal work, on_first, is_over
+        if on_first is not None:
+            on_first()
+            on_first = None
+        work = chunk.pdd or work
+        is_engine_done = x.accept(turn, node.name, chunk)
+        is_over = x.commit.is_done and not is_engine_done and bool(chunk.choices)
+        return not (is_over or x.answer.is_clogged)
+
     stream = open_stream(x, node, prompt, max_tokens, kv_params=kv_params, max_computed_tokens=max_computed_tokens)
     with x.state.work_on(node):
         async with stream:
-            while chunks := await stream.read():
-                for chunk in chunks:
-                    if on_first is not None:
-                        on_first()
-                        on_first = None
-                    work = chunk.pdd or work
-                    is_engine_done = x.accept(turn, node.name, chunk)
-                if x.commit.is_done and not is_engine_done and chunk.choices:
-                    break
-                if x.answer.is_clogged:
-                    await x.answer.drained()
+            while not await stream.run(take) and not is_over:
+                await x.answer.drained()
     return work
 
 

@@ -100,6 +100,7 @@ class Gateway:
             raise RefusalError(
                 404, f"The model `{request.model}` does not exist here.", param="model", code="model_not_found"
             )
+        config = config.for_model(request.model)
         parser = _parser_for(request, config.answer_format(request.model))
         start_s = timeline.elapsed_s
         try:

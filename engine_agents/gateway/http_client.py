@@ -6,7 +6,7 @@ that nobody waits. Every failure is an `OSError`: `TimeoutError` for silence, `B
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -20,6 +20,10 @@ MAX_UNREAD_BYTES = 256 << 10
 LINGER_S = 1.0
 """How long a reply of which nothing more is wanted may take to end, for its connection to be kept."""
 _FINAL_STATUS = 200
+
+
+Sink = Callable[[bytes], bool]
+"""Takes a part of a body; False if it wants no more for now."""
 
 
 class BrokenOffError(ConnectionError):
@@ -53,6 +57,7 @@ class HttpReply:
         "is_begun",
         "is_complete",
         "is_whole",
+        "sink",
         "status",
     )
 
@@ -63,6 +68,7 @@ class HttpReply:
         self.is_begun = False
         self.is_complete = False
         self.error: OSError | None = None
+        self.sink: Sink | None = None
         self._parts: list[bytes] = []
         self._unread_bytes = 0
         self._connection: _Connection | None = connection
@@ -90,9 +96,44 @@ class HttpReply:
                 return b""
             if self.error is not None:
                 raise self.error
-            if self._connection is None:
-                raise BrokenOffError("the reply was closed")
-            await self._connection.wait(silence_s)
+            await self._wait(silence_s)
+        return self._pop()
+
+    async def pump(self, sink: Sink, silence_s: float) -> bool:
+        """Give what comes to `sink` while the loop reads it, until it returns False; True at the body's end.
+
+        Nobody is woken for a part, which makes a stream of small parts cheap. What `sink` raises is raised here.
+
+        Raises:
+            TimeoutError, BrokenOffError: nothing came for `silence_s`, or the connection was lost.
+        """
+        while True:
+            if self._parts:
+                if not sink(self._pop()):
+                    return False
+            elif self.is_complete:
+                self.close()
+                return True
+            elif self.error is not None:
+                raise self.error
+            else:
+                self.sink = sink
+                try:
+                    if not await self._wait(silence_s):
+                        return False
+                finally:
+                    self.sink = None
+
+    def flow(self) -> bool:
+        """Give what came to the sink, if there is one; False where it wants no more."""
+        return self.sink is None or not self._parts or self.sink(self._pop())
+
+    def _wait(self, silence_s: float) -> "asyncio.Future[bool]":
+        if self._connection is None:
+            raise BrokenOffError("the reply was closed")
+        return self._connection.wait(silence_s)
+
+    def _pop(self) -> bytes:
         data = self.body
         self._parts.clear()
         if self._unread_bytes > MAX_UNREAD_BYTES and self._connection is not None:
@@ -237,7 +278,7 @@ class _Connection(asyncio.Protocol):
         self._all = connections
         self._parser = httptools.HttpResponseParser(self)
         self._reply: HttpReply | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = 0.0
         self._heard_s = 0.0
@@ -248,7 +289,7 @@ class _Connection(asyncio.Protocol):
 
     # What the exchange does
 
-    def ask(self, reply: HttpReply, request: Sequence[bytes], silence_s: float) -> "asyncio.Future[None]":
+    def ask(self, reply: HttpReply, request: Sequence[bytes], silence_s: float) -> "asyncio.Future[bool]":
         """Send a request; to be awaited for the head of its reply, or for all of a whole one."""
         if self._transport.is_closing():
             raise BrokenOffError("the connection was closed while idle")
@@ -256,8 +297,11 @@ class _Connection(asyncio.Protocol):
         self._transport.writelines(request)
         return self.wait(silence_s)
 
-    def wait(self, silence_s: float) -> "asyncio.Future[None]":
-        """To be awaited for what comes next; fails if the connection is lost or the silence lasts too long."""
+    def wait(self, silence_s: float) -> "asyncio.Future[bool]":
+        """To be awaited for what comes next; fails if the connection is lost or the silence lasts too long.
+
+        False means that the reply's sink wants no more.
+        """
         self._heard_s, self._silence_s = self._loop.time(), silence_s
         self._watch()
         self._waiter = self._loop.create_future()
@@ -360,13 +404,19 @@ class _Connection(asyncio.Protocol):
 
     def _wake(self) -> None:
         waiter, reply = self._waiter, self._reply
-        if waiter is None or waiter.done() or reply is None:
+        if waiter is None or reply is None or waiter.done():
             return
-        if reply.is_complete or (reply.status and not reply.is_whole):
+        try:
+            goes_on = reply.flow()
+        except Exception as error:  # noqa: BLE001 - whoever waits gets it
             self._waiter = None
-            if reply.is_whole:
-                reply.close()
-            waiter.set_result(None)
+            waiter.set_exception(error)
+            return
+        if reply.is_complete and reply.is_whole:
+            reply.close()
+        if not goes_on or reply.is_complete or (reply.status and not reply.is_whole and reply.sink is None):
+            self._waiter = None
+            waiter.set_result(goes_on)
         elif reply.error is not None:
             self._waiter = None
             waiter.set_exception(reply.error)

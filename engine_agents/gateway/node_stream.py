@@ -1,5 +1,6 @@
 """One streamed generation of an engine, read as it comes."""
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
@@ -21,8 +22,12 @@ from engine_agents.gateway.sse import DONE, EventParser
 _chunk = msgspec.json.Decoder(Chunk)
 
 
+Taker = Callable[[Chunk], bool]
+"""Takes a chunk; False if it wants no more for now."""
+
+
 class NodeStream:
-    """An asynchronous context; in it `read` gives the chunks up to [DONE]. Leaving it early closes the connection."""
+    """An asynchronous context; in it `run` gives the chunks up to [DONE]. Leaving it early closes the connection."""
 
     def __init__(
         self, node: Node, opening: Callable[[], Awaitable[HttpReply]], first_s: float, gap_s: float, *, is_pull: bool
@@ -30,15 +35,15 @@ class NodeStream:
         """Take how it is opened, and the longest silences before its first chunk and between two, in seconds."""
         self._node = node
         self._opening = opening
-        self._silence_s = first_s
+        self._first_s = first_s
         self._gap_s = gap_s
         self._is_pull = is_pull
+        self._has_begun = False
         self._has_output = False
-        self._reply: HttpReply | None = None
-        self._parser = EventParser()
-        self._error: NodeError | None = None
         self._is_finished = False
         self._is_done = False
+        self._parser = EventParser()
+        self._events: deque[bytes] = deque()
 
     async def __aenter__(self) -> Self:
         try:
@@ -50,42 +55,50 @@ class NodeStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._reply is not None:
-            self._reply.close(is_ending=self._is_done)
+        self._reply.close(is_ending=self._is_done)
 
-    async def read(self) -> list[Chunk]:
-        """The chunks that came together, at least one; none at the end.
+    async def run(self, take: Taker) -> bool:
+        """Give each chunk to `take`, at the moment it comes, until it returns False; True at the end.
 
         Raises:
-            NodeError: the engine failed, or does not keep to the dialect.
+            NodeError: the engine failed, or does not keep to the dialect; also what `take` raises.
         """
-        chunks: list[Chunk] = []
-        while not chunks and not self._is_done:
-            if self._error is not None:
-                raise self._error
-            for data in await self._events():
-                if data == DONE:
-                    self._is_done = True
-                    break
-                try:
-                    chunks.append(self._chunk(data))
-                except NodeError as error:
-                    self._error = error  # what came before it counts
-                    break
-        return chunks
-
-    async def _events(self) -> list[bytes]:
-        assert self._reply is not None, "a stream is read inside its context"  # noqa: S101
+        self._take = take
+        if not self._give():
+            return self._is_done
         try:
-            data = await self._reply.read_some(self._silence_s)
+            is_over = await self._read()
         except OSError as error:
             raise NodeUnreachableError(self._node.name, f"broke off: {type(error).__name__}") from error
-        if data:
-            self._silence_s = self._gap_s
-            return self._parser.feed(data)
-        if self._is_finished:
-            return [DONE]
-        raise NodeUnreachableError(self._node.name, "the stream ended early")
+        if is_over and not self._is_finished:
+            raise NodeUnreachableError(self._node.name, "the stream ended early")
+        return is_over or self._is_done
+
+    async def _read(self) -> bool:
+        """Read on until no more is wanted; True if the body is over."""
+        if not self._has_begun:
+            data = await self._reply.read_some(self._first_s)
+            if not data:
+                return True
+            self._has_begun = True
+            if not self._feed(data):
+                return False
+        return await self._reply.pump(self._feed, self._gap_s)
+
+    def _feed(self, data: bytes) -> bool:
+        self._events.extend(self._parser.feed(data))
+        return self._give()
+
+    def _give(self) -> bool:
+        """Give what is here; False once no more is wanted, or to come."""
+        while self._events:
+            data = self._events.popleft()
+            if data == DONE:
+                self._is_done = True
+                return False
+            if not self._take(self._chunk(data)):
+                return False
+        return True
 
     def _chunk(self, data: bytes) -> Chunk:
         try:

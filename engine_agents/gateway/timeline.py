@@ -53,13 +53,15 @@ class Timeline:
         """Note that so many tokens have just gone to the client together."""
         if tokens < 1:
             return
-        now_s = self.elapsed_s
+        now_s = self._clock() - self._start
         if self.ttft_s is None:
             self.ttft_s = now_s
         if self.ttst_s is None and self._tokens + tokens > 1:
             self.ttst_s = now_s
         if self._last_token_s is not None:
-            self.max_itl_s = max(self.max_itl_s or 0.0, now_s - self._last_token_s)
+            gap_s = now_s - self._last_token_s
+            if self.max_itl_s is None or gap_s > self.max_itl_s:
+                self.max_itl_s = gap_s
         self._last_token_s = now_s
         self._tokens += tokens
 

@@ -119,8 +119,7 @@ async def read(client, node, kv_params=None):
     stream = client.stream(node, Prompt((1, 2)), "m", 8, sampling={"temperature": 0}, kv_params=kv_params)
     chunks = []
     async with stream:
-        while together := await stream.read():
-            chunks += together
+        assert await stream.run(lambda chunk: chunks.append(chunk) is None)
     return chunks
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from control.domain.policy import DEFAULT_POLICY_DOCUMENT
+from control.domain.policy import DEFAULT_POLICY_DOCUMENT, apply_changes
 from control.domain.topology import FleetSnapshot, Node, Role, Site
 from engine_agents.gateway.config import ConfigDocument, ConfigError, ConfigStore, StaleRevisionError, parse_document
 
@@ -83,3 +83,12 @@ def test_unknown_fields_of_a_newer_control_are_tolerated():
 def test_leaves_no_half_written_file_behind(path):
     ConfigStore(path).apply(document(1))
     assert [entry.name for entry in path.parent.iterdir()] == ["config.json"]
+
+
+def test_a_model_has_its_own_policy_where_the_document_says_so(path):
+    policy = apply_changes(DEFAULT_POLICY_DOCUMENT, {"overrides.models.m.routing.relay_when_transfer_exceeds_s": 9})
+    running = ConfigStore(path).apply(document(3, policy=policy))
+    assert running.for_model("m").policy.routing.relay_when_transfer_exceeds_s == 9
+    assert running.for_model("m").fleet is running.fleet
+    assert running.for_model("m") is running.for_model("m")
+    assert running.for_model("other") is running

@@ -333,3 +333,79 @@ async def test_giving_a_server_up_fails_all_who_wait_for_it_and_asks_it_nothing_
         with pytest.raises(TimeoutError):
             await waiting
     assert len(server.requests) == 3
+
+
+class Sink:
+    """Keeps parts; wants no more after those that are named, and fails at others."""
+
+    def __init__(self, *, enough=(), bad=()):
+        self.parts = []
+        self._enough = enough
+        self._bad = bad
+
+    def __call__(self, part):
+        self.parts.append(part)
+        if part in self._bad:
+            raise ValueError(part)
+        return part not in self._enough
+
+
+ONE, TWO, END = b"3\r\none\r\n", b"3\r\ntwo\r\n", b"0\r\n\r\n"
+
+
+async def test_a_pumped_body_goes_part_by_part_to_its_sink(client, server):
+    server.scripts = [[CHUNKED_HEAD + ONE, "wait", TWO, END], [WHOLE]]
+    reply, sink = await send(client, server), Sink()
+    asyncio.get_running_loop().call_later(0.02, server.go_on.set)
+    assert await reply.pump(sink, LIMIT_S) is True
+    assert sink.parts == [b"one", b"two"]
+    await fetch(client, server)
+    assert server.connections == 1
+
+
+async def test_a_sink_that_has_enough_can_go_on_later(client, server):
+    server.scripts = [[CHUNKED_HEAD, ONE, "wait", TWO + END]]
+    reply, sink = await send(client, server), Sink(enough=[b"one"])
+    assert await reply.pump(sink, LIMIT_S) is False
+    assert sink.parts == [b"one"]
+    server.go_on.set()
+    assert await reply.pump(sink, LIMIT_S) is True
+    assert sink.parts == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("first", [(), (ONE,)], ids=["what has come", "what comes"])
+async def test_what_a_sink_raises_is_raised_to_the_reader(client, server, first):
+    server.scripts = [[CHUNKED_HEAD, *first, TWO, "until the client leaves"]]
+    async with await send(client, server) as reply:
+        with pytest.raises(ValueError, match="two"):
+            await reply.pump(Sink(bad=[b"two"]), LIMIT_S)
+    await server.left.wait()
+
+
+async def test_a_pumped_body_that_stops_or_breaks_off_fails(client, server):
+    server.scripts = [[CHUNKED_HEAD, ONE, "until the client leaves"], [CHUNKED_HEAD, ONE, None]]
+    for silence_s, error in ((0.05, TimeoutError), (LIMIT_S, BrokenOffError)):
+        sink = Sink()
+        async with await send(client, server) as reply:
+            with pytest.raises(error):
+                await reply.pump(sink, silence_s)
+        assert sink.parts == [b"one"]
+
+
+async def test_a_cancelled_reader_gets_nothing_more(client, server):
+    server.scripts = [[CHUNKED_HEAD, ONE, "wait", TWO]]
+    sink = Sink()
+
+    async def read():
+        async with await send(client, server) as reply:
+            await reply.pump(sink, LIMIT_S)
+
+    reading = asyncio.create_task(read())
+    while not sink.parts:
+        await asyncio.sleep(0.001)
+    reading.cancel()
+    server.go_on.set()
+    await asyncio.gather(reading, return_exceptions=True)
+    while client.connections:
+        await asyncio.sleep(0.001)
+    assert sink.parts == [b"one"]
