@@ -54,6 +54,11 @@ def sweep_observers(plane: ControlPlane, waiting_orders: Callable[[str], int]) -
 
 
 def watch_orders(fleet: FleetSnapshot) -> list[Order]:
-    """One order per site, to observe this fleet; nothing in it is secret."""
-    document = replace(fleet, tenants=()).to_document()
-    return [Order(WATCH_FLEET, site_queue(site.name), {"site": site.name, "fleet": document}) for site in fleet.sites]
+    """One order per site, to observe its part of this fleet; nothing in it is secret."""
+    orders = []
+    for site in fleet.sites:
+        nodes = tuple(node for node in fleet.nodes if node.site == site.name)
+        links = tuple(link for link in fleet.links if link.source == site.name)
+        part = replace(fleet, nodes=nodes, links=links, gateways=(), tenants=())
+        orders.append(Order(WATCH_FLEET, site_queue(site.name), {"site": site.name, "fleet": part.to_document()}))
+    return orders

@@ -26,6 +26,7 @@ from control.services.access import Principal
 from control.services.access import Role as AccessRole
 from control.services.audit import load_events
 from control.services.fleet import load_nodes, load_snapshot, seed_fleet
+from control.services.fleet_push import watch_orders
 from control.services.link_rollout import LinkReport, record_link_report
 from control.services.operation_engine import (
     STEP_LEASE_S,
@@ -430,3 +431,15 @@ def test_however_many_workers_move_an_operation_on_each_order_leaves_once(fleet)
     told = Counter(fleet.told)
     assert (told[ASSIGN_NODE, "ams-p-01"], told[WARM_NODE, "ams-p-01"], told[OBSERVE_GATEWAY, "ams-gw-01"]) == (1, 1, 1)
     assert [step.attempt for step in fleet.load(number).operation.steps] == [1] * 8
+
+
+def test_each_site_is_told_its_own_part_of_the_fleet_and_no_secret(fleet):
+    with fleet.plane.database.reading() as session:
+        orders = watch_orders(load_snapshot(session))
+    told = {order.queue: FleetSnapshot.from_document(order.arguments["fleet"]) for order in orders}
+    assert {queue: [node.name[:3] for node in part.nodes] for queue, part in told.items()} == {
+        "site.ams": ["ams"] * 4,
+        "site.fra": ["fra"],
+    }
+    assert [link.name for link in told["site.ams"].links] == ["ams-fra"]
+    assert told["site.fra"].links == told["site.fra"].tenants == ()
