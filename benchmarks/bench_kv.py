@@ -1,14 +1,22 @@
 """Our KV wire, checksums and all, against plain blocking sockets on loopback, and its goodput on a shaped link.
 
-Both ends of both ways are processes of their own. Runs alternate, so that a busy machine slows both; ratios are
-medians of pairs. The wire is a node's real code: its KV server, its puller, and block stores that are full, as a
-node's are, so that what arrives evicts what came before. Every block is hashed once by each side in every run: by the
-sender's store when the block is made, which is before the transfer and outside its time, and by the puller within it.
+Both ends of each way are processes of their own. Runs alternate, so that a busy machine slows all; ratios are medians
+over rounds. Three ways carry the same bytes:
+
+- wire: a node's real code, its KV server, its puller, and block stores that are full, as a node's are, so that what
+  arrives evicts what came before. Every block is hashed once by each side in every run: by the sender's store when the
+  block is made, which is before the transfer and outside its time, and by the puller within it.
+- raw: `sendall` and `recv_into` of at most 1 MiB, from and into the same kind of memory as the wire: the sender's
+  blocks, and new ones that the receiver keeps in the place of those of the run before. `loopback_ratio` is wire / raw.
+- reused: the same with one buffer of 1 MiB at each end that stays in the processor's cache, so that nothing is kept.
+  It is what a socket can do, not what can be done with KV; `reused_buffer_ratio` is wire / reused.
+
 Run: `python benchmarks/bench_kv.py`; the last line is JSON.
 """
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import socket
@@ -17,11 +25,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import uvloop
 
 from control.domain.prefix import BLOCK_TOKENS
@@ -45,7 +54,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", type=int, default=200, help=f"blocks of {BLOCK_BYTES} bytes in one run")
-    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--shaped-runs", type=int, default=3)
     parser.add_argument("--gbit", type=float, default=1.0, help="cap of the shaped link")
     parser.add_argument("--rtt", type=float, default=0.03, help="round trip of the shaped link, s")
@@ -65,35 +74,47 @@ def measure(arguments: argparse.Namespace) -> None:
             stack.enter_context(child(role, arguments.blocks)) for role in ROLES
         )
 
-        def raw() -> tuple[float, float]:
-            return timed(raw_send, raw_receive, {}, size_bytes)
+        def raw(*, reused: bool) -> Figures:
+            return timed(raw_send, raw_receive, {"reused": reused}, size_bytes)
 
-        def wire(via: dict[str, Any] | None = None) -> tuple[float, float]:
+        def wire(via: dict[str, Any] | None = None) -> Figures:
             return timed(wire_serve, wire_pull, {"via": via}, size_bytes)
 
+        def once() -> tuple[Figures, Figures, Figures]:
+            return raw(reused=False), raw(reused=True), wire()
+
         for _ in range(2):  # fills the stores, and the second run evicts the first
-            raw(), wire()
-        pairs = [(raw(), wire()) for _ in range(arguments.pairs)]
+            once()
+        rounds = [once() for _ in range(arguments.rounds)]
         relay = stack.enter_context(shaped_relay(arguments.gbit * 1e9 / 8, arguments.rtt))
-        shaped = [wire(relay)[0] for _ in range(arguments.shaped_runs)]
-    for (raw_rate, raw_cpu), (wire_rate, wire_cpu) in pairs:
-        print(
-            f"raw {raw_rate / 1e9:.2f} GB/s {raw_cpu:.2f} CPU s/GB, "
-            f"wire {wire_rate / 1e9:.2f} GB/s {wire_cpu:.2f} CPU s/GB, ratio {wire_rate / raw_rate:.2f}"
-        )
+        shaped = [wire(relay).bytes_per_s for _ in range(arguments.shaped_runs)]
+    for plain, reused, ours in rounds:
+        print(f"raw {plain}, reused {reused}, wire {ours}, ratio {ours.bytes_per_s / plain.bytes_per_s:.2f}")
     cap = arguments.gbit * 1e9 / 8
     print(f"shaped {', '.join(f'{rate / cap:.1%}' for rate in shaped)} of {arguments.gbit:g} Gbit/s")
     result = {
-        "loopback_ratio": statistics.median(wire_rate / raw_rate for (raw_rate, _), (wire_rate, _) in pairs),
-        "raw_gb_per_s": statistics.median(rate for (rate, _), _ in pairs) / 1e9,
-        "wire_gb_per_s": statistics.median(rate for _, (rate, _) in pairs) / 1e9,
+        "loopback_ratio": statistics.median(ours.bytes_per_s / plain.bytes_per_s for plain, _, ours in rounds),
+        "raw_gb_per_s": statistics.median(plain.bytes_per_s for plain, _, _ in rounds) / 1e9,
+        "wire_gb_per_s": statistics.median(ours.bytes_per_s for _, _, ours in rounds) / 1e9,
         "shaped_ratio": statistics.median(shaped) / cap,
-        "cpu_s_per_gb": statistics.median(cpu for _, (_, cpu) in pairs),
-        "raw_cpu_s_per_gb": statistics.median(cpu for (_, cpu), _ in pairs),
+        "cpu_s_per_gb": statistics.median(ours.cpu_s_per_gb for _, _, ours in rounds),
+        "raw_cpu_s_per_gb": statistics.median(plain.cpu_s_per_gb for plain, _, _ in rounds),
+        "reused_buffer_ratio": statistics.median(ours.bytes_per_s / hot.bytes_per_s for _, hot, ours in rounds),
+        "reused_buffer_gb_per_s": statistics.median(hot.bytes_per_s for _, hot, _ in rounds) / 1e9,
         "block_bytes": BLOCK_BYTES,
         "run_bytes": size_bytes,
     }
     print(json.dumps({name: round(value, 3) for name, value in result.items()}))
+
+
+class Figures(NamedTuple):
+    """One run: its speed, and the CPU time of both ends."""
+
+    bytes_per_s: float
+    cpu_s_per_gb: float
+
+    def __str__(self) -> str:
+        return f"{self.bytes_per_s / 1e9:.2f} GB/s {self.cpu_s_per_gb:.2f} CPU s/GB"
 
 
 class Child:
@@ -117,15 +138,15 @@ class Child:
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
-def timed(sender: Child, receiver: Child, question: dict[str, Any], size_bytes: int) -> tuple[float, float]:
-    """Bytes per second of one run, and CPU seconds per gigabyte of both ends.
+def timed(sender: Child, receiver: Child, question: dict[str, Any], size_bytes: int) -> Figures:
+    """Measure one run.
 
     The CPU includes what the sender does before the clock runs: storing the blocks, which hashes them.
     """
     before_s = sender.cpu_s() + receiver.cpu_s()
-    took_s = receiver.ask({**question, **sender.ask({})})["took_s"]
+    took_s = receiver.ask({**question, **sender.ask(question)})["took_s"]
     used_s = sender.cpu_s() + receiver.cpu_s() - before_s
-    return size_bytes / took_s, used_s / (size_bytes / 1e9)
+    return Figures(size_bytes / took_s, used_s / (size_bytes / 1e9))
 
 
 @contextmanager
@@ -160,30 +181,53 @@ def shaped_relay(capacity_bytes_per_s: float, rtt_s: float) -> Iterator[dict[str
 
 
 def raw_send(blocks: int) -> None:
-    """The sender of the plain way: `sendall` of one buffer until everything is sent."""
+    """The sender of the plain ways: `sendall` of all blocks, or of one buffer until as much is sent."""
     listener = socket.create_server(("127.0.0.1", 0))
-    buffer = memoryview(os.urandom(RAW_BUFFER_BYTES))
-    for _ in sys.stdin:
+    kept = [memoryview(os.urandom(BLOCK_BYTES)) for _ in range(blocks)]
+    for line in sys.stdin:
+        sources = [kept[0][:RAW_BUFFER_BYTES]] if json.loads(line)["reused"] else kept
         say({"port": listener.getsockname()[1]})
         connection, _ = listener.accept()
         with connection:
-            left = blocks * BLOCK_BYTES
-            while left:
-                count = min(left, len(buffer))
-                connection.sendall(buffer[:count])
-                left -= count
+            for piece in pieces(sources, blocks * BLOCK_BYTES):
+                connection.sendall(piece)
+
+
+def pieces(sources: Sequence[memoryview], size_bytes: int) -> Iterator[memoryview]:
+    """So many bytes of the sources, round and round, in pieces of at most RAW_BUFFER_BYTES."""
+    for source in itertools.cycle(sources):
+        for start in range(0, len(source), RAW_BUFFER_BYTES):
+            piece = source[start : min(start + RAW_BUFFER_BYTES, start + size_bytes)]
+            yield piece
+            size_bytes -= len(piece)
+            if not size_bytes:
+                return
 
 
 def raw_receive(blocks: int) -> None:
-    """The receiver of the plain way: `recv_into` one buffer."""
-    buffer = bytearray(RAW_BUFFER_BYTES)
+    """The receiver of the plain ways: `recv_into` new blocks that it keeps, or one buffer."""
+    buffer = memoryview(bytearray(RAW_BUFFER_BYTES))
+    kept = [memoryview(b"")] * blocks
     for line in sys.stdin:
+        order = json.loads(line)
         began_s = time.perf_counter()
-        left = blocks * BLOCK_BYTES
-        with socket.create_connection(("127.0.0.1", json.loads(line)["port"])) as connection:
-            while left:
-                left -= connection.recv_into(buffer)
+        with socket.create_connection(("127.0.0.1", order["port"])) as connection:
+            if order["reused"]:
+                left = blocks * BLOCK_BYTES
+                while left:
+                    left -= connection.recv_into(buffer)
+            else:
+                for index in range(blocks):
+                    kept[index] = received(connection, np.empty(BLOCK_BYTES, np.uint8).data)
         say({"took_s": time.perf_counter() - began_s})
+
+
+def received(connection: socket.socket, block: memoryview) -> memoryview:
+    """The block, filled."""
+    at = 0
+    while at < len(block):
+        at += connection.recv_into(block[at : at + RAW_BUFFER_BYTES])
+    return block
 
 
 def wire_serve(blocks: int) -> None:
