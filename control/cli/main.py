@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from control.cli.alert_commands import add_alert_commands
 from control.cli.errors import CommandError
 from control.cli.fleet_commands import fleet_app
 from control.cli.operation_commands import add_operation_commands
@@ -25,6 +26,7 @@ app.add_typer(fleet_app, name="fleet")
 app.add_typer(node_app, name="node")
 app.add_typer(link_app, name="link")
 add_operation_commands(app)
+add_alert_commands(app)
 
 
 @app.callback()

@@ -198,7 +198,6 @@ _CLASS_FIELDS: tuple[PolicyField, ...] = (
         (0, 1),
         "Objective: share of requests that are answered.",
         enforced_by=("alerts",),
-        disabled_reason="No alert reads it yet.",
     ),
     _number(
         "classes.*.price",
