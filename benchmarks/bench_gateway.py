@@ -1,9 +1,10 @@
 """What the gateway adds to a request: latency and CPU, against talking to the same fast local backend directly.
 
-Run: `python benchmarks/bench_gateway.py --prompts 1024 65536 --streams 1 64 --paths relay direct proxy`
+Run: `python benchmarks/bench_gateway.py --prompts 1024 65536 --streams 1 64 --paths relay direct proxy floor`
 
 The gateway is a real process with policy, index and records (to a Valkey of its own) on; backend and load are others.
-`relay` is P twice, RLD, pull and handoff to MD; `direct` P and MD; `proxy` a fleet of one decode node. Answers are
+`relay` is P twice, RLD, pull and handoff to MD; `direct` P and MD; `proxy` a fleet of one decode node; `floor` is no
+gateway at all but `pass_through.py`, by which the other figures of a machine are to be read. Answers are
 `whole` (2 tokens, one body), `burst` (50 chunks at once) or `paced` (50 chunks, 10 ms apart). Prompts are token ids,
 or for `chat` a text that a node tokenizes. Added latency is that of the first byte for streams and of the whole reply
 otherwise; where 64 streams keep the gateway busy it is waiting for the CPU. The last line is one JSON object.
@@ -39,6 +40,7 @@ PATHS = {
     "direct": {"routing.relay_when_transfer_exceeds_s": 600.0},
     "proxy": {},
 }
+FLOOR = "floor"
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,11 @@ def policy(case: Case) -> dict[str, Any]:
 class Bench:
     """The running processes."""
 
-    def __init__(self, backend_url: str, gateway_url: str, gateway_pid: int) -> None:
+    def __init__(self, backend_url: str, gateway: tuple[str, int], floors: dict[str, tuple[str, int]]) -> None:
+        """Take addresses and processes; the floors are one for each way in which the backend streams."""
         self._backend_url = backend_url
-        self._gateway_url = gateway_url
-        self._pid = gateway_pid
+        self._gateway = gateway
+        self._floors = floors
         self._revision = 0
         self._sent = 0
         self._alone: dict[tuple[int, int, str], dict[str, Any]] = {}
@@ -103,7 +106,7 @@ class Bench:
         nodes = fleet(case.path, f"{self._backend_url}/{mode}").to_document()
         document = {"revision": self._revision, "policy": policy(case), "fleet": nodes}
         request = urllib.request.Request(  # noqa: S310 - a loopback address of our own
-            f"{self._gateway_url}/admin/v1/config",
+            f"{self._gateway[0]}/admin/v1/config",
             json.dumps(document).encode(),
             {"Authorization": f"Bearer {SECRET}"},
             method="PUT",
@@ -140,13 +143,16 @@ class Bench:
         """One row."""
         mode = "paced" if case.answer == "paced" else "burst"
         alone = self._directly(case, mode, seconds)
-        self.configure(case, mode)
-        endpoint = "/v1/chat/completions" if case.prompt == "chat" else "/v1/completions"
-        url = self._gateway_url + endpoint
+        if case.path == FLOOR:
+            base, pid = self._floors[mode]
+        else:
+            base, pid = self._gateway
+            self.configure(case, mode)
+        url = base + ("/v1/chat/completions" if case.prompt == "chat" else "/v1/completions")
         self.drive(url, case, min(0.5, seconds))
-        before_s = cpu_s(self._pid)
+        before_s = cpu_s(pid)
         result = self.drive(url, case, seconds)
-        cpu_ms = (cpu_s(self._pid) - before_s) / result["requests"] * 1000
+        cpu_ms = (cpu_s(pid) - before_s) / result["requests"] * 1000
         kind = "whole_s" if case.answer == "whole" else "first_s"
         return {
             "prompt_tokens": case.prompt_tokens,
@@ -210,18 +216,23 @@ def running_bench() -> Iterator[Bench]:
         while not redis.exists():
             time.sleep(0.01)
         python = Path(sys.executable)
-        backend = stack.enter_context(process([python, ROOT / "benchmarks" / "fast_backend.py"], {}))
+        backend_url = ready_url(stack.enter_context(process([python, ROOT / "benchmarks" / "fast_backend.py"], {})))
+        floors = {}
+        for mode in ("burst", "paced"):
+            floor = [python, ROOT / "benchmarks" / "pass_through.py", f"{backend_url}/{mode}"]
+            started = stack.enter_context(process(floor, {}))
+            floors[mode] = ready_url(started), started.pid
         command: list[str | Path] = [python, "-m", "engine_agents.gateway", "--port", "0", "--site", "ams"]
         environment = {"PDD_DATA_DIR": name, "PDD_REDIS_URL": f"unix://{redis}", "PDD_SITE_SECRET": SECRET}
         gateway = stack.enter_context(process([*command, "--name", "ams-gw-01"], environment))
-        yield Bench(ready_url(backend), ready_url(gateway), gateway.pid)
+        yield Bench(backend_url, (ready_url(gateway), gateway.pid), floors)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, nargs="+", default=[1024, 65536])
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 64])
-    parser.add_argument("--paths", nargs="+", choices=list(PATHS), default=list(PATHS))
+    parser.add_argument("--paths", nargs="+", choices=[*PATHS, FLOOR], default=[*PATHS, FLOOR])
     parser.add_argument(
         "--answers", nargs="+", choices=["whole", "burst", "paced"], default=["whole", "burst", "paced"]
     )
@@ -232,6 +243,8 @@ def main() -> None:
     choices = (arguments.kinds, arguments.prompts, arguments.answers, arguments.streams, arguments.paths)
     with running_bench() as bench:
         for kind, prompt, answer, streams, path in itertools.product(*choices):
+            if kind == "chat" and path == FLOOR:
+                continue  # whoever passes on needs no ids
             row = bench.measure(Case(prompt, streams, path, answer, kind), arguments.seconds)
             runs.append(row)
             print(*(f"{name}={value}" for name, value in row.items()), flush=True)
