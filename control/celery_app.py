@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from celery import Celery
@@ -85,6 +86,26 @@ def waiting_orders(app: Celery, queue: str) -> int:
     with app.connection_for_read() as connection:
         declared = connection.default_channel.queue_declare(queue=queue, passive=False)
         return int(declared.message_count)
+
+
+class _WithoutTask(logging.Filter):
+    """Drops what Celery says of one task in passing."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__()
+        self._task = task
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep failures, and all other tasks."""
+        args = record.args
+        named = args.get("name") if isinstance(args, Mapping) else (args or ("",))[-1]
+        return record.levelno > logging.INFO or named != self._task
+
+
+def log_quietly(task: str) -> None:
+    """Say nothing of a task that runs every few seconds, unless it fails."""
+    for name in ("celery.beat", "celery.worker.strategy", "celery.app.trace"):
+        logging.getLogger(name).addFilter(_WithoutTask(task))
 
 
 def tie_children_to_worker() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from celery.signals import worker_ready
 
-from control.celery_app import create_celery, send_order, tie_children_to_worker, waiting_orders
+from control.celery_app import create_celery, log_quietly, send_order, tie_children_to_worker, waiting_orders
 from control.domain.webhook_targets import parse_networks
 from control.orders import (
     ADVANCE_OPERATION,
@@ -57,6 +57,7 @@ app.conf.beat_schedule = {
     },
 }
 tie_children_to_worker()
+log_quietly(SWEEP_OPERATIONS)
 
 
 def _send(order: Order) -> None:

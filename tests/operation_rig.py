@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections import Counter
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -48,6 +47,16 @@ ROLES = {
     "fra-md-02": Role.MAIN,
 }
 RELAY_ALWAYS = {"routing.relay_when_transfer_exceeds_s": 0.0, "routing.direct_hit_rate": None}
+
+# Starts a program again whenever it ends, and takes it along when it is killed itself.
+KEEP_RUNNING = """
+import os, subprocess, sys, time
+from control.processes import die_with_parent
+keeper = os.getpid()
+while True:
+    subprocess.run(sys.argv[1:], preexec_fn=lambda: die_with_parent(keeper), check=False)
+    time.sleep(0.2)
+"""
 
 
 class Gate:
@@ -181,6 +190,8 @@ class OperationRig:
             for site in ("ams", "fra")
         }
 
+        self.observers = {site: self._restartable(lambda site=site: self._observer(site)) for site in self.agents}
+
     def url_of(self, node: str) -> str:
         port = self.gate.port if node == VICTIM else self.ports["nodes"]
         return f"http://127.0.0.1:{port}/nodes/{node}"
@@ -196,8 +207,8 @@ class OperationRig:
         self.control.start()
         for agent in self.agents.values():
             agent.start()
-        for site in self.agents:
-            self._run("engine_agents.observer", "--site", site)
+        for observer in self.observers.values():
+            observer.start()
         self._run("control.telemetry.ingest", "--site", "ams", "--site", "fra")
         wait_until(self.is_healthy, 90)
         wait_until(self.runs_the_stored_fleet, 90)
@@ -205,6 +216,9 @@ class OperationRig:
     def is_healthy(self) -> bool:
         seen = self.plane.sightings()
         return all(judge_health(seen.get(node.name)) is Health.HEALTHY for node in self.fleet.nodes)
+
+    def health(self, node: str) -> str:
+        return judge_health(self.plane.sightings().get(node)).value
 
     def stored(self) -> FleetSnapshot:
         with self.plane.database.reading() as session:
@@ -263,8 +277,8 @@ class OperationRig:
             config.write_text(
                 json.dumps({"model": MODEL, "nodes": [{"name": member, "chip": chip} for member in members]})
             )
-            command = f"{sys.executable} -m engine_agents.nodes.emulated --config {config} --port {self.ports[name]}"
-            self._keep(name, ["sh", "-c", f"while :; do {command}; sleep 0.2; done"])
+            nodes = [sys.executable, "-m", "engine_agents.nodes.emulated", "--config", str(config)]
+            self._keep(name, [sys.executable, "-c", KEEP_RUNNING, *nodes, "--port", str(self.ports[name])])
 
     def _start_relay(self) -> None:
         link = {"name": "ams-fra", "source": "ams", "target": "fra", "capacity_bytes_per_s": 4e6, "rtt_s": 0.02}
@@ -293,6 +307,11 @@ class OperationRig:
         argv = [str(valkey_binary()), "--bind", "127.0.0.1", "--port", str(self.ports["valkey"]), "--save", ""]
         log = self.stack.enter_context((self.folder / "valkey.log").open("ab"))
         return running_process([*argv, "--dir", str(self.folder)], log)
+
+    def _observer(self, site: str) -> AbstractContextManager:
+        log = self.stack.enter_context((self.folder / f"observer-{site}.log").open("ab"))
+        argv = [sys.executable, "-m", "engine_agents.observer", "--site", site]
+        return running_process(argv, log, self.environment)
 
     def _worker(self, module: str, queue: str, *options: str) -> AbstractContextManager:
         return running_worker(module, queue, self.folder / f"{queue}.log", self.environment, *options)
@@ -401,19 +420,3 @@ class Traffic:
         """Until so many further answers have come."""
         wanted = self.counts["whole"] + self.counts["broken"] + more
         wait_until(lambda: self.counts["whole"] + self.counts["broken"] >= wanted)
-
-
-def hold_stream(url: str, seconds: float = 60.0) -> threading.Thread:
-    """One long answer that keeps its nodes busy."""
-
-    def ask() -> None:
-        body = {"model": MODEL, "prompt": [97] * 200, "max_tokens": int(seconds * 100), "stream": True}
-        with suppress(httpx.HTTPError), httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=90) as reply:
-            deadline = time.monotonic() + seconds
-            for _ in reply.iter_lines():
-                if time.monotonic() > deadline:
-                    return
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    return thread

@@ -1,10 +1,18 @@
 import json
+import logging
 
 import httpx
 import pytest
 from kombu.exceptions import OperationalError
 
-from control.celery_app import TASK_TIME_LIMIT_S, VISIBILITY_TIMEOUT_S, create_celery, send_order, waiting_orders
+from control.celery_app import (
+    TASK_TIME_LIMIT_S,
+    VISIBILITY_TIMEOUT_S,
+    create_celery,
+    log_quietly,
+    send_order,
+    waiting_orders,
+)
 from control.orders import CONTROL_QUEUE, PUSH_POLICY, REPORT_POLICY, SWEEP, Order, site_queue
 from control.settings import Settings
 from engine_agents.tasks.celery import app as agent
@@ -105,3 +113,20 @@ def test_every_order_has_a_task_that_takes_it():
 )
 def test_orders_survive_the_death_of_a_worker_and_hold_only_data(option, value):
     assert agent.conf[option] == value
+
+
+def test_a_task_of_every_second_is_logged_only_when_it_fails(caplog):
+    log_quietly("every.second")
+    logger = logging.getLogger("celery.app.trace")
+    caplog.set_level(logging.INFO)
+    for task in ("every.second", "now.and.then"):
+        logger.info("Task %(name)s succeeded", {"name": task, "id": "1"})
+        logger.error("Task %(name)s failed", {"name": task, "id": "1"})
+    logging.getLogger("celery.beat").info("Sending due task %s (%s)", "sweep", "every.second")
+    logging.getLogger("celery.beat").info("beat: Starting...")
+    assert caplog.messages == [
+        "Task every.second failed",
+        "Task now.and.then succeeded",
+        "Task now.and.then failed",
+        "beat: Starting...",
+    ]
