@@ -127,6 +127,11 @@ class PrefixIndex:
                 break
         return PrefixMatch(resident, in_flight)
 
+    def holds(self, node: str, hashes: Sequence[bytes]) -> bool:
+        """Whether the last of these blocks is resident, and so all before it, which outlive it."""
+        blocks = self._nodes.get(node)
+        return blocks is not None and (not hashes or hashes[-1] in blocks.resident)
+
     def transfers_covering(self, node: str, hashes: Iterable[bytes]) -> frozenset[str]:
         """The transfers under way that carry any of these blocks to the node."""
         blocks = self._nodes.get(node)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-import secrets
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,7 +184,7 @@ class Gateway:
 
 def new_request_id() -> str:
     """An id for a request whose client gave none."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 def _checked_max_tokens(request: GenerationRequest, input_tokens: int, limit: int) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import secrets
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -83,7 +83,7 @@ class NodeClient:
 
         Cancelled, it closes the connection, and releases the lease that may have been granted just before.
         """
-        wanted_id = f"lease-{secrets.token_hex(16)}"
+        wanted_id = f"lease-{os.urandom(16).hex()}"
         fields = _one_token(model, salt)
         fields["kv_transfer_params"] = {"do_remote_decode": True, "do_remote_prefill": False}
         fields["request_id"] = wanted_id

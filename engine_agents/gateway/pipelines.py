@@ -147,9 +147,9 @@ def _remember_answer(x: Exchange) -> None:
     """The node that decoded to the end holds the answer's KV as well, all but the last token's."""
     main = x.facts.main_node
     if main and x.commit.output_tokens > x.commit.eager_tokens:
-        evaluated = x.prompt.extended(x.commit.token_ids[:-1])
-        block_tokens, salt = x.config.fleet.block_tokens, x.salt.encode()
-        blocks = evaluated.block_hashes(block_tokens, salt)
-        x.state.index.add_resident(main, blocks)
+        salt, index = x.salt.encode(), x.state.index
+        blocks, rest = x.prompt.blocks_with(x.commit.token_ids[:-1], x.config.fleet.block_tokens, salt)
+        if not index.holds(main, blocks):  # as where the transfer has just brought all of them
+            index.add_resident(main, blocks)
         if not x.config.node(main).is_stock:
-            x.state.index.add_tail(main, tail_of(blocks, evaluated.block(len(blocks), block_tokens), salt))
+            index.add_tail(main, tail_of(blocks, rest, salt))

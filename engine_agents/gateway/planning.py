@@ -53,7 +53,9 @@ def plan_route(x: Exchange, excluded: Collection[str], *, trust_breakers: bool =
     prompt = x.current_prompt()
     hashes = prompt.block_hashes(x.config.fleet.block_tokens, x.salt.encode())
     matches = _Matches(x.state.index, hashes)
-    prefills, relays, mains = (_views(x, role, matches, excluded, trust_breakers=trust_breakers) for role in Role)
+    prefills = _views(x, Role.PREFILL, matches, excluded, trust_breakers=trust_breakers)
+    relays = _views(x, Role.RELAY, matches, excluded, trust_breakers=trust_breakers)
+    mains = _views(x, Role.MAIN, matches, excluded, trust_breakers=trust_breakers)
     knobs = node_knobs(x.config.policy)
     choice = choose_nodes(len(prompt), prefills, relays, mains, knobs, blocked=x.state.pairs.blocked())
     if choice.prefill is None:
@@ -90,8 +92,11 @@ def with_nodes(x: Exchange, plan: Plan, prefill: Node, main: Node) -> Plan:
 
 def relay_utilization(state: GatewayState, relays: Sequence[Node]) -> float:
     """Generations on relay nodes / their slots; 0 where there are none."""
-    slots = sum(node.slots for node in relays)
-    return sum(state.running(node.name) for node in relays) / slots if slots else 0.0
+    running = slots = 0
+    for node in relays:
+        running += state.running(node.name)
+        slots += node.slots
+    return running / slots if slots else 0.0
 
 
 def node_knobs(policy: Policy) -> NodeKnobs:
@@ -130,7 +135,7 @@ def _views(
 
 
 def _inputs(x: Exchange, prompt: Prompt, matches: _Matches, choice: NodeChoice) -> tuple[RouteInputs, Link | None]:
-    state, fleet = x.state, x.config.fleet
+    state, fleet, input_tokens = x.state, x.config.fleet, len(prompt)
     site = x.config.node(choice.prefill).site if choice.prefill else ""
     link, resident, in_flight, transfer_s = None, 0, 0, 0.0
     if choice.main is not None:
@@ -141,12 +146,12 @@ def _inputs(x: Exchange, prompt: Prompt, matches: _Matches, choice: NodeChoice) 
         link = x.config.link(site, x.config.node(choice.main).site)
         known = match.resident_blocks + match.in_flight_blocks
         ahead = state.index.transfers_covering(choice.main, matches.hashes[match.resident_blocks : known])
-        send_bytes = (len(prompt) - resident - in_flight) * fleet.kv_bytes_per_token
+        send_bytes = (input_tokens - resident - in_flight) * fleet.kv_bytes_per_token
         transfer_s = state.links.predict_s(link, send_bytes, ahead)
-    prefill_tokens = len(prompt) - _cached_tokens(x, matches, choice.prefill)
+    prefill_tokens = input_tokens - _cached_tokens(x, matches, choice.prefill)
     relays = [node for node in x.config.nodes(Role.RELAY, x.request.model) if node.site == site]
     inputs = RouteInputs(
-        input_tokens=len(prompt),
+        input_tokens=input_tokens,
         resident_tokens=resident,
         in_flight_tokens=in_flight,
         max_output_tokens=max(1, x.bound.tokens - x.commit.output_tokens),
@@ -183,13 +188,16 @@ def _cached_tokens(x: Exchange, matches: _Matches, prefill: str | None) -> int:
 
 
 def _plan(x: Exchange, route: Route, prompt: Prompt, matches: _Matches, link: Link | None) -> Plan:
-    def node(name: str | None) -> Node | None:
-        return x.config.node(name) if name else None
-
-    nodes = route.nodes
-    cached_tokens = _cached_tokens(x, matches, nodes.prefill)
+    nodes, node = route.nodes, x.config.node
     return Plan(
-        route, prompt, matches.hashes, node(nodes.prefill), node(nodes.relay), node(nodes.main), link, cached_tokens
+        route,
+        prompt,
+        matches.hashes,
+        prefill=node(nodes.prefill) if nodes.prefill else None,
+        relay=node(nodes.relay) if nodes.relay else None,
+        main=node(nodes.main) if nodes.main else None,
+        link=link,
+        prefill_cached_tokens=_cached_tokens(x, matches, nodes.prefill),
     )
 
 

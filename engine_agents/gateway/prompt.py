@@ -87,6 +87,17 @@ class Prompt:
             self._hashes[key] = known
         return known
 
+    def blocks_with(
+        self, more: Sequence[int], block_tokens: int, salt: bytes = b""
+    ) -> tuple[tuple[bytes, ...], npt.NDArray[np.int32]]:
+        """Hashes of the full blocks of the prompt with ids appended, and the ids behind them."""
+        known = self.block_hashes(block_tokens, salt)
+        rest = np.concatenate((self._array[len(known) * block_tokens :], np.array(more, dtype="<i4")))
+        full = len(rest) // block_tokens
+        if full:
+            known += tuple(block_hashes(rest, block_tokens, salt, parent=known[-1] if known else None))
+        return known, rest[full * block_tokens :]
+
     def block(self, index: int, block_tokens: int) -> npt.NDArray[np.int32]:
         """The ids of one block; fewer, or none, at the prompt's end."""
         return self._array[index * block_tokens : (index + 1) * block_tokens]

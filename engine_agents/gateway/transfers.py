@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-import secrets
+import os
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -77,7 +77,7 @@ class Transfer:
 
     def __init__(self, state: GatewayState, plan: Plan, kv_bytes_per_token: int) -> None:
         assert plan.main is not None, "a transfer has a target"  # noqa: S101
-        self.transfer_id = secrets.token_hex(16)
+        self.transfer_id = os.urandom(16).hex()
         self._state = state
         self._is_open = True
         self._waits_for: list[asyncio.Event] = []

@@ -106,6 +106,14 @@ def test_a_failed_transfer_leaves_what_another_one_carries() -> None:
     assert index.match("md", HASHES) == PrefixMatch(0, 0)
 
 
+def test_holds_what_is_resident_to_the_last_block() -> None:
+    index = PrefixIndex(100)
+    assert not index.holds("md", HASHES)
+    index.add_resident("md", HASHES[:4])
+    index.begin_transfer("md", HASHES[:5], "t1")
+    assert [index.holds("md", HASHES[:size]) for size in (0, 4, 5)] == [True, True, False]
+
+
 def test_the_same_transfer_cannot_begin_twice() -> None:
     index = PrefixIndex(100)
     index.begin_transfer("md", HASHES, "t1")

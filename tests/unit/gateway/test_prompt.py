@@ -41,3 +41,12 @@ def test_extending_is_joining(first, second, third, block_tokens, salt):
     assert list(longest.block_hashes(block_tokens, salt)) == block_hashes(tokens, block_tokens, salt)
     assert prompt.ids == tuple(first)
     assert list(prompt.block_hashes(block_tokens, salt)) == block_hashes(first, block_tokens, salt)
+
+
+@pytest.mark.parametrize(("size", "added"), [(0, 5), (64, 0), (70, 3), (70, 58), (70, 200)])
+def test_blocks_with_an_answer_are_those_of_the_longer_prompt(size, added):
+    ids, more = tuple(range(1, size + 2)), tuple(range(500, 500 + added))
+    longer = Prompt(ids).extended(more)
+    hashes, rest = Prompt(ids).blocks_with(more, 64, b"salt")
+    assert hashes == longer.block_hashes(64, b"salt")
+    assert rest.tolist() == longer.block(len(hashes), 64).tolist()
