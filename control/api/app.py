@@ -5,7 +5,7 @@ from functools import partial
 
 from fastapi import APIRouter, FastAPI
 
-from control.api import fleet, operation, operations, policies, slos, tenants
+from control.api import annotations, fleet, operation, operations, policies, slos, tenants
 from control.api.alerts_router import router as alerts_router
 from control.api.problems import PROBLEM_RESPONSES, PageErrorHandler, install_problems
 from control.api.security import SecurityHeaders
@@ -18,6 +18,11 @@ from control.services.plane import ControlPlane
 from control.settings import Settings
 from control.store.session import open_database
 from control.telemetry.sightings import sightings_reader
+
+_ROUTERS = (
+    *(fleet.router, tenants.router, policies.router, annotations.router),
+    *(operations.router, operation.router, slos.router),
+)
 
 
 def open_plane(settings: Settings) -> ControlPlane:
@@ -50,7 +55,7 @@ def include_api(
     """
     app.state.plane = plane
     root = APIRouter(prefix="/api/v1", responses=PROBLEM_RESPONSES)
-    for router in (fleet.router, tenants.router, policies.router, operations.router, operation.router, slos.router):
+    for router in _ROUTERS:
         root.include_router(router)
     root.include_router(trust_router)
     root.include_router(alerts_router)

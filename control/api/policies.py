@@ -8,10 +8,14 @@ from fastapi import APIRouter, Header, Path, Query, Response
 
 from control.api.dependencies import Operator, Plane, Viewer
 from control.api.gateways import gateways_out
+from control.api.inventory import Word
 from control.api.schemas import (
     MAX_NUMBER,
     ActiveOut,
     ChangeOut,
+    DiffOut,
+    EffectiveFieldOut,
+    MergedOut,
     Page,
     PreviewOut,
     ReasonIn,
@@ -19,15 +23,18 @@ from control.api.schemas import (
     RevisionOut,
     SchemaOut,
 )
-from control.domain.policy import policy_json_schema
+from control.domain.policy import diff_policies
 from control.domain.policy_fields import POLICY_FIELDS
+from control.domain.policy_schema import policy_json_schema
 from control.errors import InvalidError, StaleRevisionError
 from control.services import policies
 from control.services.plane import ControlPlane
+from control.services.policy_scopes import effective_fields
 
 router = APIRouter(prefix="/policies", tags=["policies"])
 
 Number = Annotated[int, Path(ge=1, le=MAX_NUMBER)]
+NumberQuery = Annotated[int, Query(ge=1, le=MAX_NUMBER)]
 IfMatch = Annotated[str | None, Header(description='The ETag of the active policy, such as "r3".')]
 _ETAG = re.compile(r'"r(\d{1,9})"')
 
@@ -49,6 +56,24 @@ def read_active(plane: Plane, _: Viewer, response: Response) -> ActiveOut:
     active = _active_out(plane)
     response.headers["ETag"] = etag(active.revision)
     return active
+
+
+@router.get("/effective")
+def read_effective(plane: Plane, _: Viewer, site: Word = None, model: Word = None) -> MergedOut:
+    """The active policy with the overrides for a site, a model, or both, and where each value comes from."""
+    with plane.database.reading() as session:
+        revision = policies.load_active(session).revision
+    document, fields = effective_fields(revision.document, site, model)
+    shown = [EffectiveFieldOut.model_validate(field) for field in fields]
+    return MergedOut(revision=revision.number, site=site, model=model, document=document, fields=shown)
+
+
+@router.get("/diff")
+def read_diff(plane: Plane, _: Viewer, before: NumberQuery, after: NumberQuery) -> DiffOut:
+    """What differs between two revisions."""
+    with plane.database.reading() as session:
+        first, second = (policies.load_revision(session, number).document for number in (before, after))
+    return DiffOut(before=before, after=after, changes=[ChangeOut.of(one) for one in diff_policies(first, second)])
 
 
 @router.get("/revisions")
@@ -93,6 +118,7 @@ def create_revision(
         document=body.document,
         changes=body.changes,
         apply=body.apply,
+        removed=body.remove,
     )
     if dry_run:
         with plane.database.reading() as session:
@@ -111,6 +137,29 @@ def apply_revision(
     """Make a revision the active one. An older one comes back as a copy under a new number: see the answer."""
     applied = policies.apply_revision(plane, principal, number, body.reason, _base_revision(None, if_match))
     response.headers["ETag"] = etag(applied.revision.number)
+    return _active_out(plane)
+
+
+@router.post("/revisions/{number}/revert")
+def revert_revision(
+    number: Number,
+    body: ReasonIn,
+    plane: Plane,
+    principal: Operator,
+    response: Response,
+    *,
+    if_match: IfMatch = None,
+    dry_run: bool = False,
+) -> ActiveOut | DiffOut:
+    """Go back to a revision: its content becomes a new one, which is applied. With `dry_run`, what would change."""
+    base = _base_revision(None, if_match)
+    if dry_run:
+        with plane.database.reading() as session:
+            active = policies.load_active(session).revision.number
+            changes = policies.preview_revert(session, number, base)
+        return DiffOut(before=active, after=number, changes=[ChangeOut.of(change) for change in changes])
+    reverted = policies.revert_revision(plane, principal, number, body.reason, base)
+    response.headers["ETag"] = etag(reverted.revision.number)
     return _active_out(plane)
 
 

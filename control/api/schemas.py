@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from control.domain.policy import FieldChange, unknown_fields
 from control.services.rollout import GatewayStatus, RolloutState
@@ -68,6 +68,7 @@ class GatewayOut(FromDomain):
     age_s: float | None
     error: str
     drift: bool
+    converged_s: float | None = Field(description="From the moment the revision was applied until it was confirmed.")
 
     @classmethod
     def of(cls, url: str, status: GatewayStatus) -> "GatewayOut":
@@ -81,15 +82,22 @@ class GatewayOut(FromDomain):
             age_s=status.age_s,
             error=status.error,
             drift=status.is_drifted,
+            converged_s=status.converged_s,
         )
 
 
 class RevisionIn(Strict):
-    """A new revision: a whole document, or changes by dotted path to the active one."""
+    """A new revision: a whole document, or changes by dotted path to the active one, and paths to take out of it."""
 
     reason: str = Field(min_length=1, max_length=500)
     document: Document | None = None
     changes: Document | None = Field(default=None, examples=[{"routing.relay_when_transfer_exceeds_s": 0.8}])
+    remove: list[str] = Field(
+        default=[],
+        max_length=200,
+        description="What is taken out has its default again, or in an override the general value.",
+        examples=[["overrides.sites.fra"]],
+    )
     base_revision: int | None = Field(
         default=None,
         ge=1,
@@ -150,6 +158,32 @@ class PreviewOut(BaseModel):
     changes: list[ChangeOut]
 
 
+class DiffOut(BaseModel):
+    """What differs between two revisions in effect, field by field."""
+
+    before: int
+    after: int
+    changes: list[ChangeOut]
+
+
+class EffectiveFieldOut(FromDomain):
+    """What holds for a field, and where it comes from: `site …`, `model …`, `general` or `default`."""
+
+    path: str
+    value: Any
+    origin: str
+
+
+class MergedOut(BaseModel):
+    """The policy as it holds at a site, for a model, or both."""
+
+    revision: int
+    site: str | None
+    model: str | None
+    document: Document
+    fields: list[EffectiveFieldOut]
+
+
 class ActiveOut(BaseModel):
     """What should run, since when, and what does."""
 
@@ -159,6 +193,23 @@ class ActiveOut(BaseModel):
     actor: str
     applied_at: datetime
     gateways: list[GatewayOut]
+
+
+class AnnotationIn(Strict):
+    """A remark on a moment, now where none is given."""
+
+    text: str = Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$")
+    at: AwareDatetime | None = None
+
+
+class AnnotationOut(FromDomain):
+    """A remark on a moment, with who made it."""
+
+    id: int
+    at: datetime
+    text: str
+    actor: str
+    created_at: datetime
 
 
 class SchemaOut(BaseModel):

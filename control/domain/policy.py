@@ -1,26 +1,56 @@
 """The policy document: how it is read, checked, compared and changed."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from control.domain.policy_check import (
+    SCHEMA_VERSION,
+    Document,
+    FieldProblem,
+    check_document,
+    class_names,
+    leaves,
+    member_names,
+)
 from control.domain.policy_fields import (
     DEFAULT_CLASS,
     FIELD_FAMILIES,
     POLICY_FIELDS,
-    FieldKind,
     HandoffPreference,
-    PolicyField,
-    family_fields,
     fields_of,
-    find_field,
-    is_member_name,
+)
+from control.domain.policy_scopes import (
+    OVERRIDES,
+    find_scoped_field,
+    overrides_of,
+    split_path,
 )
 
-SCHEMA_VERSION = 1
-
-Document = Mapping[str, Any]
+# Whoever reads documents needs these too.
+__all__ = (
+    "DEFAULT_LINK_POLICY",
+    "DEFAULT_POLICY_DOCUMENT",
+    "DEMO_POLICY_DOCUMENT",
+    "SCHEMA_VERSION",
+    "CachePolicy",
+    "FieldChange",
+    "FieldProblem",
+    "HandoffPolicy",
+    "LinkPolicy",
+    "OutlierPolicy",
+    "Policy",
+    "PolicyError",
+    "PrefillPolicy",
+    "RoutingPolicy",
+    "ServiceClass",
+    "apply_changes",
+    "diff_policies",
+    "effective_values",
+    "parse_policy",
+    "unknown_fields",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +150,6 @@ class Policy:
         return self.links.get(name, DEFAULT_LINK_POLICY)
 
 
-@dataclass(frozen=True, slots=True)
-class FieldProblem:
-    """What is wrong with one field; `path` is empty for the document as a whole."""
-
-    path: str
-    message: str
-
-
 class PolicyError(ValueError):
     """A policy document that cannot be obeyed, with every problem found in it."""
 
@@ -151,7 +173,7 @@ def parse_policy(document: Document) -> Policy:
     Raises:
         PolicyError: with every problem found, each under the path of its field.
     """
-    values, problems = _check(document)
+    values, problems = check_document(document)
     if problems:
         raise PolicyError(problems)
 
@@ -166,8 +188,8 @@ def parse_policy(document: Document) -> Policy:
         outlier=OutlierPolicy(**section("outlier.")),
         cache=CachePolicy(**section("cache.")),
         prefill=PrefillPolicy(**section("prefill.")),
-        classes={name: ServiceClass(**section(f"classes.{name}.")) for name in _class_names(document)},
-        links={name: LinkPolicy(**section(f"link.{name}.")) for name in _member_names(document, "link")},
+        classes={name: ServiceClass(**section(f"classes.{name}.")) for name in class_names(document)},
+        links={name: LinkPolicy(**section(f"link.{name}.")) for name in member_names(document, "link")},
     )
 
 
@@ -177,7 +199,7 @@ def effective_values(document: Document) -> dict[str, Any]:
     Raises:
         PolicyError: the document cannot be obeyed.
     """
-    values, problems = _check(document)
+    values, problems = check_document(document)
     if problems:
         raise PolicyError(problems)
     return values
@@ -185,7 +207,7 @@ def effective_values(document: Document) -> dict[str, Any]:
 
 def unknown_fields(document: Document) -> list[str]:
     """Dotted paths of the fields that this release does not know, and so keeps but does not obey."""
-    return sorted(path for path, _ in _leaves(document) if find_field(path) is None and path != "schema_version")
+    return sorted(path for path, _ in leaves(document) if find_scoped_field(path) is None and path != "schema_version")
 
 
 def diff_policies(before: Document, after: Document) -> list[FieldChange]:
@@ -195,176 +217,68 @@ def diff_policies(before: Document, after: Document) -> list[FieldChange]:
         PolicyError: one of them cannot be obeyed.
     """
     first, second = effective_values(before), effective_values(after)
-    first = {"schema_version": SCHEMA_VERSION, **dict(_leaves(before)), **first}
-    second = {"schema_version": SCHEMA_VERSION, **dict(_leaves(after)), **second}
+    first = {"schema_version": SCHEMA_VERSION, **dict(leaves(before)), **first}
+    second = {"schema_version": SCHEMA_VERSION, **dict(leaves(after)), **second}
     known = dict.fromkeys(field.path for document in (before, after) for field in fields_of(document))
     paths = [*known, *sorted((first.keys() | second.keys()) - known.keys())]
-    return [
-        FieldChange(path, first.get(path), second.get(path)) for path in paths if first.get(path) != second.get(path)
-    ]
+    return [FieldChange(path, first.get(path), second.get(path)) for path in paths if _differs(path, first, second)]
 
 
-def apply_changes(document: Document, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a document with known fields set by path, checked.
+def _differs(path: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    # In an override, null is a value that differs from none at all.
+    if path.startswith(f"{OVERRIDES}.") and (path in first) != (path in second):
+        return True
+    return bool(first.get(path) != second.get(path))
+
+
+def apply_changes(document: Document, changes: Mapping[str, Any], removed: Iterable[str] = ()) -> dict[str, Any]:
+    """A copy of a document with known fields set by path and others taken out, checked.
+
+    What is taken out has its default again, or in an override the general value; a path may also name a whole override.
 
     Raises:
         PolicyError: a path names no known field, or the result cannot be obeyed.
     """
     changed: dict[str, Any] = deepcopy(dict(document))
-    problems = [FieldProblem(path, "There is no such field.") for path in changes if find_field(path) is None]
+    removed = list(removed)
+    unknown = [path for path in changes if find_scoped_field(path) is None]
+    unknown += [path for path in removed if find_scoped_field(path) is None and not _is_override(document, path)]
+    problems = [FieldProblem(path, "There is no such field.") for path in unknown]
     if not problems:
-        _, problems = _check(document)
+        _, problems = check_document(document)
     if problems:
         raise PolicyError(problems)
     for path, value in changes.items():
-        *parents, leaf = path.split(".")
+        *parents, leaf = split_path(path)
         section = changed
         for parent in parents:
             section = section.setdefault(parent, {})
         section[leaf] = value
+    for path in removed:
+        _take_out(changed, _keys_of(changed, path))
     parse_policy(changed)
     return changed
 
 
-def policy_json_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of the document, made from the field table."""
-    root: dict[str, Any] = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Policy",
-        "type": "object",
-        "properties": {"schema_version": {"type": "integer", "minimum": 1, "default": SCHEMA_VERSION}},
-    }
-    for field in POLICY_FIELDS:
-        *parents, leaf = field.path.split(".")
-        section = root["properties"]
-        for parent in parents:
-            section = section.setdefault(parent, {"type": "object", "properties": {}})["properties"]
-        section[leaf] = _field_schema(field)
-    for family in FIELD_FAMILIES:
-        section = root["properties"].setdefault(family, {"type": "object", "properties": {}})
-        members = {field.path.rpartition(".")[2]: _field_schema(field) for field in family_fields(family, "*")}
-        section["additionalProperties"] = {"type": "object", "properties": members}
-    return root
+def _is_override(document: Document, path: str) -> bool:
+    return any(override.path == path for override in overrides_of(document))
 
 
-def _field_schema(field: PolicyField) -> dict[str, Any]:
-    kind = "string" if field.kind is FieldKind.CHOICE else field.kind.value
-    schema: dict[str, Any] = {
-        "type": [kind, "null"] if field.nullable else kind,
-        "description": field.help,
-        "default": field.default,
-        "x-unit": field.unit,
-        "x-enforced-by": list(field.enforced_by),
-    }
-    if field.choices:
-        schema["enum"] = list(field.choices)
-    if field.minimum is not None:
-        schema |= {"minimum": field.minimum, "maximum": field.maximum}
-    if field.disabled_reason:
-        schema["x-disabled-reason"] = field.disabled_reason
-    return schema
+def _keys_of(document: Document, path: str) -> tuple[str, ...]:
+    whole = (override for override in overrides_of(document) if override.path == path)
+    return next(((OVERRIDES, one.scope.value, one.name) for one in whole), split_path(path))
 
 
-def _check(document: Document) -> tuple[dict[str, Any], list[FieldProblem]]:
-    if not isinstance(document, Mapping):
-        return {}, [FieldProblem("", "A policy is an object with sections.")]
-    values: dict[str, Any] = {}
-    problems = _version_problems(document) + _section_problems(document)
-    broken_sections = {problem.path for problem in problems}
-    for field in fields_of(document):
-        if any(field.path.startswith(f"{section}.") for section in broken_sections):
-            continue
-        present, value = _look_up(document, field.path)
-        if not present:
-            value = field.default
-        message = _value_problem(field, value)
-        if message:
-            problems.append(FieldProblem(field.path, message))
-        elif field.kind is FieldKind.INTEGER:
-            values[field.path] = int(value)
-        else:
-            values[field.path] = value
-    for name in _class_names(document):
-        p90, p99 = values.get(f"classes.{name}.ttft_p90_s"), values.get(f"classes.{name}.ttft_p99_s")
-        if p90 is not None and p99 is not None and p99 < p90:
-            problems.append(FieldProblem(f"classes.{name}.ttft_p99_s", "Must not be below ttft_p90_s."))
-    return values, problems
-
-
-def _version_problems(document: Document) -> list[FieldProblem]:
-    version = document.get("schema_version", SCHEMA_VERSION)
-    if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION + 1:
-        return [FieldProblem("schema_version", f"Must be a whole number from 1 to {SCHEMA_VERSION + 1}.")]
-    return []
-
-
-def _class_names(document: Document) -> list[str]:
-    return list(dict.fromkeys((DEFAULT_CLASS, *_member_names(document, "classes"))))
-
-
-def _member_names(document: Document, family: str) -> list[str]:
-    section = document.get(family)
-    return [name for name in section if is_member_name(name)] if isinstance(section, Mapping) else []
-
-
-def _section_problems(document: Document) -> list[FieldProblem]:
-    sections = dict.fromkeys(field.path.rpartition(".")[0] for field in fields_of(document))
-    parents = dict.fromkeys(path for name in sections for path in _ancestors(name))
-    found = ((path, *_look_up(document, path)) for path in parents)
-    return [
-        FieldProblem(path, "Must be an object.")
-        for path, present, value in found
-        if present and not isinstance(value, Mapping)
-    ]
-
-
-def _ancestors(path: str) -> Iterator[str]:
-    parts = path.split(".")
-    return (".".join(parts[: end + 1]) for end in range(len(parts)))
-
-
-def _look_up(document: Document, path: str) -> tuple[bool, Any]:
-    value: Any = document
-    for part in path.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return False, None
-        value = value[part]
-    return True, value
-
-
-def _value_problem(field: PolicyField, value: Any) -> str:
-    if value is None:
-        return "" if field.nullable else "Must have a value."
-    if field.kind is FieldKind.BOOLEAN:
-        return "" if isinstance(value, bool) else "Must be true or false."
-    if field.kind is FieldKind.CHOICE:
-        return (
-            "" if isinstance(value, str) and value in field.choices else f"Must be one of {', '.join(field.choices)}."
-        )
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # noqa: PLR0124 - not a number
-        return "Must be a number."
-    if field.minimum is not None and field.maximum is not None and not field.minimum <= value <= field.maximum:
-        return f"Must be from {field.minimum:g} to {field.maximum:g}{f' {field.unit}' if field.unit else ''}."
-    if field.kind is FieldKind.INTEGER and not float(value).is_integer():
-        return "Must be a whole number."
-    return ""
-
-
-def _leaves(document: Document, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in document.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{path}.")
-        elif not isinstance(value, Mapping) or not _is_section(path):
-            yield path, value
-
-
-def _is_section(path: str) -> bool:
-    """Whether known fields lie below a path."""
-    family, _, name = path.partition(".")
-    if family in FIELD_FAMILIES and (not name or is_member_name(name)):
-        return True
-    return any(field.path.startswith(f"{path}.") for field in POLICY_FIELDS)
+def _take_out(section: dict[str, Any], keys: tuple[str, ...]) -> None:
+    """Remove a value, and the sections that it leaves empty."""
+    if len(keys) == 1:
+        section.pop(keys[0], None)
+        return
+    inner = section.get(keys[0])
+    if isinstance(inner, dict):
+        _take_out(inner, keys[1:])
+        if not inner:
+            del section[keys[0]]
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from sqlmodel import Session, delete, select
+from sqlmodel import Session, select
 
 from control.domain.fleet_plan import plan_fleet
 from control.domain.fleet_seed import names_of, seeded_inventory
@@ -15,7 +15,7 @@ from control.services.audit import record_event
 from control.services.fleet_revision import load_fleet_revision, raise_fleet_revision
 from control.services.inventory_rows import load_inventory, load_items, save_plan
 from control.services.plane import ControlPlane
-from control.store.tables import GatewayReportRow, SettingRow, TenantRow
+from control.store.tables import SettingRow, TenantRow
 
 _SEEDED_SETTING = "fleet.seeded"
 _Item = TypeVar("_Item", Site, Node, Link, Gateway)
@@ -68,7 +68,7 @@ def find(items: Sequence[_Item], kind: str, name: str) -> _Item:
 def seed_fleet(plane: ControlPlane, wanted: FleetSnapshot, actor: str) -> bool:
     """Bring a document's fleet into the inventory, as `seeded_inventory` says.
 
-    Gateways count as silent after a change, so that the next sweep tells them of it.
+    A change raises the fleet's revision, so that the next sweep tells the gateways of it.
 
     Returns:
         Whether anything changed.
@@ -87,7 +87,6 @@ def seed_fleet(plane: ControlPlane, wanted: FleetSnapshot, actor: str) -> bool:
         session.merge(SettingRow(key=_SEEDED_SETTING, value=names, updated_at=at, updated_by=actor))
         if plan.is_empty:
             return False
-        session.exec(delete(GatewayReportRow))
         if before.sites:
             raise_fleet_revision(session, at, actor)
         record_event(session, at, actor, "fleet.seed", "fleet", before=names_of(before), after=names_of(after))

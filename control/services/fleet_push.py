@@ -9,7 +9,8 @@ from control.services.fleet import load_snapshot
 from control.services.fleet_revision import raise_fleet_revision
 from control.services.plane import ControlPlane
 from control.services.policies import find_active_number, load_revision
-from control.services.rollout import MAX_WAITING_ORDERS, push_orders
+from control.services.reports import MAX_WAITING_ORDERS
+from control.services.rollout import push_orders
 from control.store.session import UnitOfWork
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sqlmodel import Session
+
 from control.domain.fleet_plan import Action, FleetPlan, ItemChange, plan_fleet
 from control.domain.inventory import Inventory, Item, ItemRef, Kind, Wish, item_facts
 from control.domain.inventory_checks import new_problems
@@ -17,6 +19,7 @@ from control.services.fleet import load_links
 from control.services.fleet_push import send_fleet
 from control.services.fleet_revision import raise_fleet_revision
 from control.services.inventory_rows import load_inventory, save_plan
+from control.services.inventory_users import outside_users
 from control.services.link_rollout import shape_orders
 from control.services.plane import ControlPlane
 from control.services.policies import find_active_number, load_revision
@@ -175,13 +178,13 @@ def _change(
         raise InvalidError("Say why: a change needs a reason.")
     if terms.dry_run:
         with plane.database.reading() as session:
-            return _decided(load_inventory(session, around), decide)
+            return _decided(session, load_inventory(session, around), decide)
     with plane.database.unit_of_work(plane.send) as work:
         at = plane.now()
         # Its row is locked from here on, so that what has been read stays true until the commit.
         raise_fleet_revision(work.session, at, principal.name)
         before = load_inventory(work.session, around)
-        changed = _decided(before, decide)
+        changed = _decided(work.session, before, decide)
         if changed.plan.is_empty:
             work.session.rollback()
             return changed
@@ -192,27 +195,29 @@ def _change(
     return changed
 
 
-def _decided(before: Inventory, decide: Decide) -> Changed:
+def _decided(session: Session, before: Inventory, decide: Decide) -> Changed:
     after = decide(before)
     plan = plan_fleet(before, after)
     for change in plan.of(Action.REMOVED):
-        _check_users(change.ref, after)
+        _check_users(change.ref, after, outside_users(session, change.ref))
     problems = new_problems(before, after)
     if problems:
         raise InvalidError("It does not fit the rest of the fleet.", problems)
     return Changed(plan, before, after)
 
 
-def _check_users(ref: ItemRef, after: Inventory) -> None:
+def _check_users(ref: ItemRef, after: Inventory, outside: Sequence[FieldProblem]) -> None:
     users = after.users_of(ref)
     named = [str(user) for user in users]
     problems = [FieldProblem(f"{user.kind}.{user.name}", f"Needs the {ref}.") for user in users]
     if ref == ItemRef(Kind.MODEL, after.model):
         named.insert(0, "the fleet, whose first model it is")
         problems.insert(0, FieldProblem("model", "It is the fleet's first model."))
+    named += [user.message.rstrip(".") for user in outside]
+    problems += outside
     if problems:
         more = f" and {len(named) - 5} more" if len(named) > 5 else ""
-        raise InUseError(f"The {ref} is used by {', '.join(named[:5])}{more}.", problems)
+        raise InUseError(f"The {ref} is in use: {', '.join(named[:5])}{more}.", problems)
 
 
 def _found(current: Inventory, ref: ItemRef, terms: Terms) -> Item:

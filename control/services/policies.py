@@ -1,7 +1,7 @@
 """Policy revisions: created, applied and taken back, each with its reason."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
 from control.domain.policy import FieldChange, FieldProblem, PolicyError, apply_changes, diff_policies, parse_policy
-from control.domain.policy_fields import find_field
+from control.domain.policy_scopes import find_scoped_field
 from control.errors import (
     InvalidError,
     InvalidPolicyError,
@@ -22,6 +22,7 @@ from control.services.audit import record_event
 from control.services.fleet import load_snapshot
 from control.services.link_rollout import shape_orders
 from control.services.plane import ControlPlane
+from control.services.policy_scopes import check_targets
 from control.services.rollout import push_orders
 from control.store.session import UnitOfWork
 from control.store.tables import PolicyActivationRow, PolicyRevisionRow
@@ -31,7 +32,7 @@ MAX_DOCUMENT_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class RevisionDraft:
-    """A wish for a new revision: a whole document, or changes by path to the active one.
+    """A wish for a new revision: a whole document, or changes by path to the active one and paths to take out of it.
 
     `base_revision` is the active revision that its author looked at.
     """
@@ -41,6 +42,7 @@ class RevisionDraft:
     document: Mapping[str, Any] | None = None
     changes: Mapping[str, Any] | None = None
     apply: bool = False
+    removed: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,9 @@ def preview_revision(session: Session, draft: RevisionDraft) -> tuple[dict[str, 
     """
     active = load_active(session)
     _check_base(draft.base_revision, active)
-    return _drafted(draft, active.revision.document)
+    document, changes = _drafted(draft, active.revision.document)
+    check_targets(session, active.revision.document, document)
+    return document, changes
 
 
 def create_revision(plane: ControlPlane, principal: Principal, draft: RevisionDraft) -> PolicyRevisionRow:
@@ -119,6 +123,7 @@ def create_revision(plane: ControlPlane, principal: Principal, draft: RevisionDr
         active = load_active(work.session)
         _check_base(draft.base_revision, active)
         document, changes = _drafted(draft, active.revision.document)
+        check_targets(work.session, active.revision.document, document)
         if not changes:
             raise InvalidError("Nothing would change.")
         row = _add_revision(
@@ -150,18 +155,42 @@ def apply_revision(
         if base_revision is not None:
             _check_base(base_revision, active)
         if row.number < active.revision.number:
-            changes = diff_policies(active.revision.document, row.document)
-            row = _add_revision(
-                work.session,
-                plane,
-                principal,
-                draft=RevisionDraft(reason, active.revision.number),
-                document=dict(row.document),
-                base_number=active.revision.number,
-            )
-            _audit_creation(work.session, plane, row, changes)
+            row = _copied(work.session, plane, principal, row=row, reason=reason, active=active)
         activation = _activate(work, plane, principal, row=row, reason=reason, active=active)
     return Active(row, activation)
+
+
+def revert_revision(
+    plane: ControlPlane, principal: Principal, number: int, reason: str, base_revision: int | None = None
+) -> Active:
+    """Make a new revision with the content of another one, and apply it.
+
+    Raises:
+        ForbiddenError, InvalidError, NotFoundError: no operator, no reason or no difference, no such revision.
+        StaleRevisionError: `base_revision` is given and no longer active.
+    """
+    require_role(principal, Role.OPERATOR)
+    _check_reason(reason)
+    with plane.database.unit_of_work(plane.send) as work:
+        active = load_active(work.session)
+        if not preview_revert(work.session, number, base_revision):
+            raise InvalidError("Nothing would change.")
+        row = load_revision(work.session, number)
+        row = _copied(work.session, plane, principal, row=row, reason=reason, active=active)
+        activation = _activate(work, plane, principal, row=row, reason=reason, active=active)
+    return Active(row, activation)
+
+
+def preview_revert(session: Session, number: int, base_revision: int | None = None) -> list[FieldChange]:
+    """What going back to a revision would change.
+
+    Raises:
+        NotFoundError, StaleRevisionError: as `revert_revision`.
+    """
+    active = load_active(session)
+    if base_revision is not None:
+        _check_base(base_revision, active)
+    return diff_policies(active.revision.document, load_revision(session, number).document)
 
 
 def found_policy(plane: ControlPlane, actor: str, document: Mapping[str, Any], reason: str) -> bool:
@@ -198,10 +227,14 @@ def _check_base(base_revision: int | None, active: Active) -> None:
 
 
 def _drafted(draft: RevisionDraft, base: Mapping[str, Any]) -> tuple[dict[str, Any], list[FieldChange]]:
-    if (draft.document is None) == (draft.changes is None):
+    is_partial = draft.changes is not None or bool(draft.removed)
+    if (draft.document is None) != is_partial:
         raise InvalidError("Send either a document or changes.")
     try:
-        document = dict(draft.document) if draft.document is not None else apply_changes(base, draft.changes or {})
+        if draft.document is not None:
+            document = dict(draft.document)
+        else:
+            document = apply_changes(base, draft.changes or {}, draft.removed)
         _check_storable(document)
         changes = diff_policies(base, document)
     except PolicyError as error:
@@ -215,13 +248,13 @@ def _drafted(draft: RevisionDraft, base: Mapping[str, Any]) -> tuple[dict[str, A
 def _locked(changes: list[FieldChange]) -> list[FieldProblem]:
     problems = []
     for change in changes:
-        field = find_field(change.path)
+        field = find_scoped_field(change.path)
         if field is None or not field.disabled_reason:
             continue
         # A class that comes or goes has such fields too; only another value than the default asks for something.
         before, after = (field.default if value is None else value for value in (change.before, change.after))
         if before != after:
-            problems.append(FieldProblem(field.path, field.disabled_reason))
+            problems.append(FieldProblem(change.path, field.disabled_reason))
     return problems
 
 
@@ -260,6 +293,18 @@ def _add_revision(
         # Only where writers do not wait for each other from the start, so not on SQLite.
         raise StaleRevisionError("Somebody else made a revision at the same moment.") from error
     return row
+
+
+def _copied(
+    session: Session, plane: ControlPlane, principal: Principal, *, row: PolicyRevisionRow, reason: str, active: Active
+) -> PolicyRevisionRow:
+    """The content of a revision under a new number, on top of the active one."""
+    number = active.revision.number
+    changes = diff_policies(active.revision.document, row.document)
+    draft = RevisionDraft(reason, number)
+    copy = _add_revision(session, plane, principal, draft=draft, document=dict(row.document), base_number=number)
+    _audit_creation(session, plane, copy, changes)
+    return copy
 
 
 def _audit_creation(session: Session, plane: ControlPlane, row: PolicyRevisionRow, changes: list[FieldChange]) -> None:

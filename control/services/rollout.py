@@ -1,41 +1,50 @@
 """Which gateway runs which policy revision, and the orders that close the gap."""
 
-import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlmodel import Session, col, func, select, update
+from sqlmodel import Session, col, select
 
+from control.domain.policy_scopes import merge_policy
 from control.domain.topology import FleetSnapshot, Gateway
 from control.orders import PUSH_POLICY, Order, site_queue
 from control.services.fleet import load_gateways, load_snapshot
 from control.services.plane import ControlPlane
-from control.store.tables import GatewayReportRow, GatewayRow, LinkReportRow, PolicyActivationRow, PolicyRevisionRow
+from control.services.reports import (
+    RolloutState,
+    has_room,
+    keep_report,
+    load_active_policy,
+    needs_push,
+    report_facts,
+)
+from control.store.tables import GatewayReportRow, PolicyActivationRow
 
-REPORT_EXPECTED_EVERY = timedelta(seconds=15)
 STALE_AFTER = timedelta(seconds=30)
-MAX_WAITING_ORDERS = 4
 
-log = logging.getLogger(__name__)
-
-
-class RolloutState(StrEnum):
-    """How far a gateway is from the active revision."""
-
-    APPLIED = "applied"
-    PENDING = "pending"
-    FAILED = "failed"
-    STALE = "stale"
-    UNKNOWN = "unknown"
+__all__ = (
+    "GatewayStatus",
+    "Report",
+    "RolloutState",
+    "is_behind",
+    "judge_gateway",
+    "load_statuses",
+    "needs_push",
+    "push_orders",
+    "record_report",
+    "sweep_gateways",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayStatus:
-    """What a gateway was last seen to run; `revision` and `age_s` are None where nothing is known."""
+    """What a gateway was last seen to run; `revision` and `age_s` are None where nothing is known.
+
+    `converged_s` is how long after the revision was applied it was confirmed; None where it is not.
+    """
 
     gateway: str
     site: str
@@ -43,6 +52,7 @@ class GatewayStatus:
     revision: int | None
     age_s: float | None
     error: str
+    converged_s: float | None = None
 
     @property
     def is_drifted(self) -> bool:
@@ -70,16 +80,12 @@ class Report:
         Raises:
             KeyError, TypeError, ValueError: they are not a report's.
         """
-        revision, fleet_revision = arguments["revision"], arguments.get("fleet_revision")
+        fleet_revision = arguments.get("fleet_revision")
         return cls(
-            order_id=str(arguments["order_id"]),
             gateway=str(arguments["gateway"]),
             site=str(arguments["site"]),
-            revision=None if revision is None else int(revision),
-            state=str(arguments["state"]),
-            error=str(arguments.get("error") or ""),
-            observed_at=datetime.fromtimestamp(float(arguments["applied_at_s"]), UTC),
             fleet_revision=None if fleet_revision is None else int(fleet_revision),
+            **report_facts(arguments),
         )
 
 
@@ -91,7 +97,7 @@ def push_orders(
     *,
     force: bool = False,
 ) -> list[Order]:
-    """One order per gateway to run this revision on this fleet. `force` lets it go back to a lower number."""
+    """One order per gateway to run what this revision says for its site. `force` lets it go back to a lower number."""
     return [
         Order(
             PUSH_POLICY,
@@ -99,7 +105,7 @@ def push_orders(
             {
                 "order_id": uuid.uuid4().hex,
                 "revision": revision,
-                "policy": dict(document),
+                "policy": merge_policy(document, gateway.site).document,
                 "fleet": fleet.to_document(),
                 "gateway": asdict(gateway),
                 "force": force,
@@ -110,9 +116,13 @@ def push_orders(
 
 
 def judge_gateway(
-    gateway: Gateway, report: GatewayReportRow | None, active: int | None, now: datetime
+    gateway: Gateway,
+    report: GatewayReportRow | None,
+    active: int | None,
+    now: datetime,
+    activated_at: datetime | None = None,
 ) -> GatewayStatus:
-    """Compare what a gateway was last seen to run with what it should."""
+    """Compare what a gateway was last seen to run with what it should; `activated_at` is since when it should."""
     if report is None:
         return GatewayStatus(gateway.name, gateway.site, RolloutState.UNKNOWN, None, None, "")
     age = now - report.received_at
@@ -122,15 +132,12 @@ def judge_gateway(
         state = RolloutState.FAILED
     else:
         state = RolloutState.APPLIED if report.revision == active else RolloutState.PENDING
+    converged_s = None
+    if report.revision == active and report.confirmed_at is not None and activated_at is not None:
+        # Applying a revision again finds it in force already.
+        converged_s = max(0.0, (report.confirmed_at - activated_at).total_seconds())
     age_s = max(0.0, age.total_seconds())
-    return GatewayStatus(gateway.name, gateway.site, state, report.revision, age_s, report.error)
-
-
-def needs_push(report: GatewayReportRow | LinkReportRow | None, active: int, now: datetime) -> bool:
-    """Whether a gateway or relay runs something else, failed, or has been silent for too long."""
-    if report is None or report.state == RolloutState.FAILED or report.revision != active:
-        return True
-    return now - report.received_at >= REPORT_EXPECTED_EVERY
+    return GatewayStatus(gateway.name, gateway.site, state, report.revision, age_s, report.error, converged_s)
 
 
 def is_behind(report: GatewayReportRow | None, fleet_revision: int) -> bool:
@@ -141,42 +148,20 @@ def is_behind(report: GatewayReportRow | None, fleet_revision: int) -> bool:
 def load_statuses(session: Session, active: int | None, now: datetime) -> list[GatewayStatus]:
     """Status of every gateway, by name."""
     reports = {row.gateway: row for row in session.exec(select(GatewayReportRow))}
-    return [judge_gateway(gateway, reports.get(gateway.name), active, now) for gateway in load_gateways(session)]
+    activated_at = session.exec(
+        select(PolicyActivationRow.activated_at)
+        .where(PolicyActivationRow.revision == active)
+        .order_by(col(PolicyActivationRow.id).desc())
+    ).first()
+    return [
+        judge_gateway(gateway, reports.get(gateway.name), active, now, activated_at)
+        for gateway in load_gateways(session)
+    ]
 
 
 def record_report(plane: ControlPlane, report: Report) -> bool:
-    """Keep a report unless a newer one of the same gateway is known, or the gateway is not.
-
-    Returns:
-        Whether it was kept.
-    """
-    values: dict[str, Any] = {
-        "order_id": report.order_id,
-        "revision": report.revision,
-        "fleet_revision": report.fleet_revision,
-        "state": report.state,
-        "error": report.error[:500],
-        "observed_at": report.observed_at,
-        "received_at": plane.now(),
-    }
-    with plane.database.unit_of_work(plane.send) as work:
-        session = work.session
-        if session.get(GatewayRow, report.gateway) is None:
-            log.warning("dropped a report of unknown gateway %s", report.gateway)
-            return False
-        if session.get(GatewayReportRow, report.gateway) is None:
-            session.add(GatewayReportRow(gateway=report.gateway, **values))
-            return True
-        written = session.exec(
-            update(GatewayReportRow)
-            .where(col(GatewayReportRow.gateway) == report.gateway)
-            .where(col(GatewayReportRow.observed_at) < report.observed_at)
-            .values(**values)
-        )
-        kept = bool(written.rowcount)
-    if not kept:
-        log.info("dropped a late report of gateway %s", report.gateway)
-    return kept
+    """Keep a report of a gateway; see `keep_report`."""
+    return keep_report(plane, GatewayReportRow, report.gateway, report, fleet_revision=report.fleet_revision)
 
 
 def sweep_gateways(plane: ControlPlane, waiting_orders: Callable[[str], int]) -> list[str]:
@@ -190,28 +175,23 @@ def sweep_gateways(plane: ControlPlane, waiting_orders: Callable[[str], int]) ->
         Names of the gateways that an order was sent to.
     """
     with plane.database.reading() as session:
-        activation = session.exec(select(PolicyActivationRow).order_by(col(PolicyActivationRow.id).desc())).first()
-        if activation is None:
+        active = load_active_policy(session)
+        if active is None:
             return []
-        revision = session.get_one(PolicyRevisionRow, activation.revision)
-        newest = session.exec(select(func.max(PolicyRevisionRow.number))).one()
         fleet = load_snapshot(session)
         reports = {row.gateway: row for row in session.exec(select(GatewayReportRow))}
     due = [
         gateway
         for gateway in fleet.gateways
         if (
-            needs_push(reports.get(gateway.name), revision.number, plane.now())
+            needs_push(reports.get(gateway.name), active.number, plane.now())
             or is_behind(reports.get(gateway.name), fleet.revision)
         )
-        and waiting_orders(site_queue(gateway.site)) < MAX_WAITING_ORDERS
+        and has_room(waiting_orders, gateway.site)
     ]
     for gateway in due:
-        # A number that was never given out here comes from a database that is gone: ours is the one that counts.
         report = reports.get(gateway.name)
-        is_foreign = report is not None and (
-            (report.revision or 0) > newest or (report.fleet_revision or 0) > fleet.revision
-        )
-        for order in push_orders(fleet, [gateway], revision.number, revision.document, force=is_foreign):
+        is_foreign = active.is_foreign(report) or (report is not None and (report.fleet_revision or 0) > fleet.revision)
+        for order in push_orders(fleet, [gateway], active.number, active.document, force=is_foreign):
             plane.send(order)
     return [gateway.name for gateway in due]

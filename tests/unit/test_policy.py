@@ -14,10 +14,10 @@ from control.domain.policy import (
     diff_policies,
     effective_values,
     parse_policy,
-    policy_json_schema,
     unknown_fields,
 )
 from control.domain.policy_fields import FIELDS_BY_PATH, POLICY_FIELDS, FieldKind, HandoffPreference
+from control.domain.policy_schema import policy_json_schema
 
 RELAY = "routing.relay_when_transfer_exceeds_s"
 

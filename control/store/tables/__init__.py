@@ -25,7 +25,13 @@ from control.store.tables.inventory import (
     TenantRow,
 )
 from control.store.tables.operations import LeaseRow, LinkProbeRow, OperationRow, OperationStepRow
-from control.store.tables.policy import GatewayReportRow, LinkReportRow, PolicyActivationRow, PolicyRevisionRow
+from control.store.tables.policy import (
+    AnnotationRow,
+    GatewayReportRow,
+    LinkReportRow,
+    PolicyActivationRow,
+    PolicyRevisionRow,
+)
 from control.store.tables.telemetry import (
     LinkRollupRow,
     RequestRollupRow,
@@ -40,6 +46,7 @@ __all__ = [
     "AlertEventRow",
     "AlertRow",
     "AlertRuleRow",
+    "AnnotationRow",
     "ApiTokenRow",
     "AuditEventRow",
     "AuditHeadRow",

@@ -36,6 +36,7 @@ class GatewayReportRow(Row, table=True):
     """What a gateway was last seen to run.
 
     `observed_at` is the agent's clock and orders reports of one gateway; `received_at` is ours and gives their age.
+    `confirmed_at` is since when they have shown this revision; null where the last one does not.
     """
 
     __tablename__ = "gateway_report"
@@ -47,6 +48,7 @@ class GatewayReportRow(Row, table=True):
     error: str = ""
     observed_at: datetime = moment()
     received_at: datetime = moment()
+    confirmed_at: datetime | None = moment(nullable=True)
 
 
 class LinkReportRow(Row, table=True):
@@ -60,6 +62,18 @@ class LinkReportRow(Row, table=True):
     error: str = ""
     observed_at: datetime = moment()
     received_at: datetime = moment()
+    confirmed_at: datetime | None = moment(nullable=True)
+
+
+class AnnotationRow(Row, table=True):
+    """A remark on a moment; charts show it as a mark."""
+
+    __tablename__ = "annotation"
+    id: int | None = Field(default=None, primary_key=True)
+    at: datetime = moment(index=True)
+    text: str
+    actor: str
+    created_at: datetime = moment()
 
 
 only_add(PolicyRevisionRow)

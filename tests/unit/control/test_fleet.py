@@ -5,8 +5,8 @@ from sqlmodel import select
 
 from control.domain.topology import FleetSnapshot, Link, NodeState, Site
 from control.services.fleet import load_snapshot, seed_fleet
-from control.services.rollout import Report, record_report
-from control.store.tables import AuditEventRow, GatewayReportRow, NodeRow
+from control.services.rollout import Report, record_report, sweep_gateways
+from control.store.tables import AuditEventRow, NodeRow
 
 
 def stored(plane):
@@ -64,15 +64,9 @@ def test_an_operators_wish_for_a_node_outlives_a_restart(plane, fleet):
     assert stored(plane).nodes[0].state is NodeState.DRAINING
 
 
-def test_a_changed_fleet_makes_gateways_count_as_silent_and_an_equal_one_does_not(plane, fleet, clock):
-    seed_fleet(plane, fleet, "test")
-    record_report(plane, Report("o", "ams-gw-01", "ams", 1, "applied", "", clock.now))
-
-    def reports():
-        with plane.database.reading() as session:
-            return len(session.exec(select(GatewayReportRow)).all())
-
-    seed_fleet(plane, fleet, "test")
-    assert reports() == 1
-    seed_fleet(plane, replace(fleet, nodes=fleet.nodes[:1]), "test")
-    assert reports() == 0
+def test_a_changed_fleet_is_sent_to_the_gateways_by_the_next_sweep_and_an_equal_one_is_not(seeded, fleet, clock):
+    record_report(seeded, Report("o", "ams-gw-01", "ams", 1, "applied", "", clock.now, 0))
+    seed_fleet(seeded, fleet, "test")
+    assert sweep_gateways(seeded, lambda _: 0) == []
+    seed_fleet(seeded, replace(fleet, nodes=fleet.nodes[:1]), "test")
+    assert sweep_gateways(seeded, lambda _: 0) == ["ams-gw-01"]

@@ -130,7 +130,7 @@ def test_items_are_added_changed_and_removed_one_by_one(open_sites):
     assert [item["name"] for item in json.loads(pdd("fleet", "list", "nodes", "--label", "rack=r1", "--json"))] == [
         "n1"
     ]
-    assert "is used by node ams-p-01" in pdd("fleet", "delete", "sites", "ams", fails=1)
+    assert "in use: node ams-p-01" in pdd("fleet", "delete", "sites", "ams", fails=1)
     assert pdd("fleet", "set", "gateways", "ams-gw-01", "url=http://127.0.0.1:8001") == "changed gateway ams-gw-01\n"
     assert pdd("fleet", "delete", "nodes", "n1", "--dry-run").startswith("- node n1")
     assert pdd("fleet", "delete", "nodes", "n1", "--reason", "sold") == "removed node n1\n"

@@ -13,7 +13,7 @@ from control.domain.topology import Link
 from control.services.access import Principal, Role
 from control.services.link_rollout import LinkReport, record_link_report, shape_orders, sweep_links
 from control.services.policies import RevisionDraft, create_revision
-from control.services.rollout import MAX_WAITING_ORDERS
+from control.services.reports import MAX_WAITING_ORDERS
 from control.store.tables import LinkReportRow
 from engine_agents.tasks.links import LinkObservation, apply_shape
 from engine_agents.wan.admin import OldRevisionError, change_link

@@ -6,8 +6,8 @@ from sqlmodel import select
 
 from control.services.access import Principal, Role
 from control.services.policies import RevisionDraft, create_revision
+from control.services.reports import MAX_WAITING_ORDERS
 from control.services.rollout import (
-    MAX_WAITING_ORDERS,
     Report,
     RolloutState,
     load_statuses,
