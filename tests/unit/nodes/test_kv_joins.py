@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from engine_agents.nodes.kv_blocks import Block, BlockPart, BlockStore
-from engine_agents.nodes.kv_errors import BadFrameError
+from engine_agents.nodes.kv_connection import PullSource
+from engine_agents.nodes.kv_errors import BadFrameError, FingerprintMismatchError
 from engine_agents.nodes.kv_prefix import Cut, cut_blocks, resident_beginning
 from engine_agents.nodes.kv_wire import PullReply, ReplyStatus, encode_block_header, encode_end, encode_reply
 from tests.unit.nodes.kv_bench import FINGERPRINT, LAYOUT, Target, relay, source, target, until
@@ -33,6 +36,10 @@ def head_of(store: BlockStore, tokens: list[int], cut: Cut) -> Block | None:
     return resident_beginning(store, tokens[cut.start : cut.end], cut.parent, limit=cut.token_count - 1)
 
 
+def part_of(block: Block, from_token: int, payload: bytes) -> BlockPart:
+    return BlockPart(block.hash, block.token_count, from_token, payload, block.digest())
+
+
 def given_kv(near, tokens: list[int]):
     near.store.put_chain(blocks_of(tokens))
     return near.lease(cut_blocks(tokens), filled=False)
@@ -45,6 +52,25 @@ async def pull(far: Target, tokens: list[int], way, holder: str = "r"):
 def holds(far: Target, tokens: list[int]) -> bool:
     found = [far.store.get(block.hash) for block in blocks_of(tokens)]
     return found == blocks_of(tokens) and all(block.checksum == block.digest() for block in found)
+
+
+@asynccontextmanager
+async def answering(data: bytes) -> AsyncIterator[PullSource]:
+    """A server that answers whatever it is asked with these bytes, all at once."""
+    served = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(data)
+        with contextlib.suppress(OSError):
+            await writer.drain()
+            await reader.read()
+        writer.transport.abort()
+        served.set()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield PullSource("127.0.0.1", server.sockets[0].getsockname()[1], "lease")
+        await until(served.is_set)
 
 
 @pytest.mark.parametrize(("resident", "wanted"), [(30, 300), (100, 128), (100, 120), (1, 2), (127, 128), (64, 100)])
@@ -156,37 +182,31 @@ async def test_a_server_that_sends_another_range_is_refused(answer):
     tokens = TOKENS[:64]
     (block,) = blocks_of(tokens)
     rest = LAYOUT.part(block.payload, 64, 30, 64)
-    part = _part(block, 30, rest)
+    part = part_of(block, 30, rest)
     sent = {
         "whole": block,
-        "another range": _part(block, 31, LAYOUT.part(block.payload, 64, 31, 64)),
+        "another range": part_of(block, 31, LAYOUT.part(block.payload, 64, 31, 64)),
         "another length": replace(part, token_count=63),
         "short payload": replace(part, payload=rest[:-1]),
     }[answer]
 
-    served = asyncio.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        reply = PullReply(ReplyStatus.OK, FINGERPRINT, 64, TOKEN_BYTES, 1)
-        writer.write(encode_reply(reply) + encode_block_header(sent) + bytes(sent.payload) + encode_end(1, 0))
-        with contextlib.suppress(OSError):
-            await writer.drain()
-            await reader.read()
-        writer.transport.abort()
-        served.set()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server, source() as near:
+    reply = PullReply(ReplyStatus.OK, FINGERPRINT, 64, TOKEN_BYTES, 1)
+    data = encode_reply(reply) + encode_block_header(sent) + bytes(sent.payload) + encode_end(1, 0)
+    async with answering(data) as way:
         far = target()
         far.store.put_chain(blocks_of(tokens[:30]))
-        way = replace(given_kv(near, tokens), port=server.sockets[0].getsockname()[1])
         with pytest.raises(BadFrameError):
             await pull(far, tokens, way)
         assert block.hash not in far.store
         assert far.puller.blocks_in_flight == 0
-        await until(served.is_set)
 
 
-def _part(block: Block, from_token: int, payload: bytes) -> BlockPart:
-    return BlockPart(block.hash, block.token_count, from_token, payload, block.digest())
+async def test_blocks_behind_a_reply_of_another_model_are_not_kept():
+    (block,) = blocks_of(TOKENS[:64])
+    reply = PullReply(ReplyStatus.OK, "another model", 64, TOKEN_BYTES, 1)
+    data = encode_reply(reply) + encode_block_header(block) + bytes(block.payload) + encode_end(1, 0)
+    async with answering(data) as way:
+        far = target()
+        with pytest.raises(FingerprintMismatchError):
+            await pull(far, TOKENS[:64], way)
+        assert len(far.store) == far.puller.blocks_in_flight == 0
