@@ -89,7 +89,8 @@ class Step:
 class Engine(Protocol):
     """A model that continues token ids, with its KV in a block store.
 
-    `fingerprint` is equal exactly where KV can be exchanged (model, KV layout, engine build). `exact` says what the
+    `fingerprint` is equal exactly where KV can be exchanged (model, KV layout, engine build), and `payload_layout` says
+    where in a block's payload each token's KV is; both are known once the engine has started. `exact` says what the
     engine found when it checked that restored KV continues as computed KV does; None: not checked.
     """
 
