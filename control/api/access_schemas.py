@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StrictBool
 
 from control.api.moments import Moment
 from control.api.schemas import FromDomain, Strict
@@ -61,7 +61,7 @@ class UserChangeIn(Strict):
     """What is to become of an account; what is left out stays."""
 
     role: Role | None = None
-    disabled: bool | None = None
+    disabled: StrictBool | None = None
     reason: Reason = ""
 
 

@@ -12,7 +12,9 @@ from starlette.exceptions import HTTPException
 
 from control.domain.policy import FieldProblem
 from control.errors import (
+    FACES,
     ControlError,
+    Face,
     InUseError,
     InvalidError,
     UnauthenticatedError,
@@ -23,30 +25,40 @@ API_PREFIX = "/api/"
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:pdd:problem:"
 
+# What the framework itself refuses, beside the refusals of `control.errors.FACES`.
+FRAMEWORK_FACES = (
+    Face(400, "bad-request", "Bad Request"),
+    Face(400, "malformed-json", "The body is not JSON"),
+    Face(403, "cross-site", "The request was made by another site's page"),
+    Face(404, "not-found", "Not found"),
+    Face(405, "method-not-allowed", "Method Not Allowed"),
+    Face(413, "content-too-large", "Content Too Large"),
+    Face(415, "unsupported-media-type", "Unsupported Media Type"),
+)
+PROBLEM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "title": "Problem",
+    "description": "Why a request was refused (RFC 9457). `type` is stable for programs, the rest is for people.",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string", "examples": [f"{_TYPE}stale-revision"]},
+        "title": {"type": "string", "examples": ["It has changed meanwhile"]},
+        "status": {"type": "integer", "examples": [412]},
+        "detail": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["path", "message"],
+                "properties": {"path": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
+    },
+}
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     "4XX": {
         "description": "Refused; a problem document (RFC 9457) says why.",
-        "content": {
-            MEDIA_TYPE: {
-                "schema": {
-                    "type": "object",
-                    "required": ["type", "title", "status", "detail"],
-                    "properties": {
-                        "type": {"type": "string", "examples": [f"{_TYPE}stale-revision"]},
-                        "title": {"type": "string"},
-                        "status": {"type": "integer"},
-                        "detail": {"type": "string"},
-                        "errors": {
-                            "type": "array",
-                            "items": {
-                                "type": "object",
-                                "properties": {"path": {"type": "string"}, "message": {"type": "string"}},
-                            },
-                        },
-                    },
-                }
-            }
-        },
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
 }
 PageErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
@@ -67,6 +79,12 @@ def problem(
         body["errors"] = [{"path": found.path, "message": found.message} for found in problems]
     # Escaped, as it may quote text that UTF-8 cannot hold.
     return Response(json.dumps(body), status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def problem_types() -> list[tuple[str, Face]]:
+    """Every `type` that an answer may have, with status and title, by status and name."""
+    faces = {face.slug: face for face in (*FRAMEWORK_FACES, *FACES.values())}
+    return [(f"{_TYPE}{face.slug}", face) for face in sorted(faces.values(), key=lambda one: (one.status, one.slug))]
 
 
 def problem_of(error: ControlError) -> Response:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictBool
 
 from control.domain.policy import FieldChange, unknown_fields
 from control.services.rollout import GatewayStatus, RolloutState
@@ -222,4 +222,4 @@ class SchemaOut(BaseModel):
 class DemoTraffic(Strict):
     """Whether the demo traffic should run."""
 
-    running: bool
+    running: StrictBool

@@ -3,8 +3,10 @@
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from control.api.problems import API_PREFIX, problem
 
 # An answer for programs is no page: nothing in it may run, load or be framed.
 API_CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
@@ -43,9 +45,15 @@ class SecurityHeaders:
             await send(message)
 
         if scope["method"] not in _SAFE_METHODS and is_cross_site(Headers(scope=scope)):
-            await PlainTextResponse("This form came from another site.", 403)(scope, receive, send_guarded)
+            await _refusal(scope["path"])(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)
+
+
+def _refusal(path: str) -> Response:
+    if path.startswith(API_PREFIX):
+        return problem(403, "cross-site", "The request was made by another site's page", "Its Origin is another one.")
+    return PlainTextResponse("This form came from another site.", 403)
 
 
 def is_cross_site(headers: Headers) -> bool:

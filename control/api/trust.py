@@ -4,20 +4,22 @@ from collections.abc import Collection
 
 from fastapi import APIRouter, FastAPI
 
-from control.api import audit, tokens, users
+from control.api import audit, problem_types, tokens, users
 from control.api.guard import Guard
 from control.api.idempotency import Idempotency
+from control.api.openapi import install_openapi
 from control.api.problems import PageErrorHandler
 from control.services.plane import ControlPlane
 
 router = APIRouter()
-for _module in (users, tokens, audit):
+for _module in (users, tokens, audit, problem_types):
     router.include_router(_module.router)
 
 
 def install_trust(
     app: FastAPI, plane: ControlPlane, page_error: PageErrorHandler | None, open_paths: Collection[str]
 ) -> None:
-    """Put the guard before everything, and the store of repeated answers behind it."""
+    """Put the guard before everything and the store of repeated answers behind it, and tell programs of both."""
+    install_openapi(app)
     app.add_middleware(Idempotency, plane=plane)
     app.add_middleware(Guard, plane=plane, page_error=page_error, open_paths=open_paths)

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
+from control.domain.access import Scope
 from control.domain.policy import FieldChange, FieldProblem, PolicyError, apply_changes, diff_policies, parse_policy
 from control.domain.policy_scopes import find_scoped_field
 from control.errors import (
@@ -17,7 +18,7 @@ from control.errors import (
     PreconditionRequiredError,
     StaleRevisionError,
 )
-from control.services.access import Principal, Role, require_role
+from control.services.access import Principal, Role, require_role, require_scope
 from control.services.audit import record_event
 from control.services.fleet import load_snapshot
 from control.services.link_rollout import shape_orders
@@ -118,6 +119,7 @@ def create_revision(plane: ControlPlane, principal: Principal, draft: RevisionDr
         PreconditionRequiredError, StaleRevisionError: the base is missing or no longer active.
     """
     require_role(principal, Role.OPERATOR)
+    require_scope(principal, Scope.POLICIES_WRITE)
     _check_reason(draft.reason)
     with plane.database.unit_of_work(plane.send) as work:
         active = load_active(work.session)
@@ -148,6 +150,7 @@ def apply_revision(
         StaleRevisionError: `base_revision` is given and no longer active.
     """
     require_role(principal, Role.OPERATOR)
+    require_scope(principal, Scope.POLICIES_WRITE)
     _check_reason(reason)
     with plane.database.unit_of_work(plane.send) as work:
         row = load_revision(work.session, number)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlmodel import Session
 
-from control.errors import DatabaseUnavailableError
+from control.errors import DatabaseUnavailableError, InvalidError
 from control.orders import Order, Send
 
 BUSY_TIMEOUT_S = 5.0
@@ -72,6 +72,9 @@ def _lost_connections_told() -> Iterator[None]:
         yield
     except (OperationalError, InterfaceError) as error:
         raise DatabaseUnavailableError from error
+    except DataError as error:
+        # PostgreSQL keeps no NUL in a text, and no number beyond its column's size.
+        raise InvalidError("A value cannot be stored: a text holds a NUL, or a number is out of bounds.") from error
 
 
 def open_database(url: str, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Database:
