@@ -20,7 +20,7 @@ import httpx
 
 from control.api.app import open_plane
 from control.cli.valkey_config import valkey_binary
-from control.domain.operations import Kind, Stage
+from control.domain.operations import Kind, OperationState, Stage
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT, apply_changes
 from control.domain.staleness import Health, judge_health
 from control.domain.topology import FleetSnapshot, Gateway, Link, Node, NodeState, Role, Site
@@ -35,6 +35,7 @@ from tests.processes import running_process, running_worker, wait_until
 from tests.services import free_port
 
 MODEL = "emulated-test"
+DUTY = b"/pdd/v1/duty"
 SECRET = "a site's secret"
 OPERATOR = Principal("olga", AccessRole.OPERATOR)
 VICTIM = "ams-p-03"
@@ -420,3 +421,40 @@ class Traffic:
         """Until so many further answers have come."""
         wanted = self.counts["whole"] + self.counts["broken"] + more
         wait_until(lambda: self.counts["whole"] + self.counts["broken"] >= wanted)
+
+
+def switch(rig: OperationRig) -> int:
+    return rig.open(Kind.SWITCH_ROLE, node=VICTIM, role="relay")
+
+
+def switch_back(rig: OperationRig) -> None:
+    rig.gate.release()
+    if rig.node(VICTIM).role is not Role.PREFILL:
+        back = rig.wait_over(rig.open(Kind.SWITCH_ROLE, node=VICTIM, role="prefill"))
+        assert back.operation.state is OperationState.DONE, back.row.error
+    rig.assert_fleet_is_legal()
+
+
+def switch_held_at(rig: OperationRig, words: bytes, stage: Stage, *, answer: bool = False) -> int:
+    """A switch whose stage does not get beyond a request with these words, or beyond its answer."""
+    rig.gate.hold(words, answer=answer)
+    number = switch(rig)
+    # An order of an earlier test may come once more and be held as well.
+    wait_until(lambda: rig.is_in(number, stage) and rig.gate.caught.is_set(), 90)
+    return number
+
+
+def assert_switched_once(rig: OperationRig, number: int) -> Stored:
+    stored = rig.wait_over(number, 150)
+    assert (stored.operation.state, stored.row.error) == (OperationState.DONE, "")
+    assert (rig.node(VICTIM).role, rig.node(VICTIM).state) == (Role.RELAY, NodeState.READY)
+    assert rig.effects(VICTIM, number).count("applied") == 1
+    rig.assert_fleet_is_legal()
+    return stored
+
+
+def restart_agent(rig: OperationRig) -> None:
+    """SIGKILL, and a new one; what the gate held for the old one does not reach the node."""
+    rig.agents["ams"].kill()
+    rig.gate.release()
+    rig.agents["ams"].start()

@@ -2,15 +2,24 @@
 
 import pytest
 
-from control.domain.operations import Kind, OperationState, Stage
+from control.domain.operations import OperationState, Stage
 from control.domain.topology import NodeState, Role
 from control.errors import ConflictError
-from tests.operation_rig import VICTIM, Traffic, operation_rig
+from tests.operation_rig import (
+    DUTY,
+    VICTIM,
+    Traffic,
+    assert_switched_once,
+    operation_rig,
+    restart_agent,
+    switch,
+    switch_back,
+    switch_held_at,
+)
 from tests.processes import wait_until
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.faults, pytest.mark.timeout(300)]
 
-DUTY = b"/pdd/v1/duty"
 WARM_UP = b"warm up"
 LOOK = f"GET /nodes/{VICTIM}/pdd/v1/node ".encode()
 
@@ -25,52 +34,9 @@ def rig(tmp_path_factory):
 def as_before(rig):
     """Every test begins and ends with a whole fleet whose victim is a prefill node."""
     yield
-    rig.gate.release()
-    if rig.node(VICTIM).role is not Role.PREFILL:
-        back = rig.wait_over(rig.open(Kind.SWITCH_ROLE, node=VICTIM, role="prefill"))
-        assert back.operation.state is OperationState.DONE, back.row.error
-    rig.assert_fleet_is_legal()
+    switch_back(rig)
 
 
-def switch(rig):
-    return rig.open(Kind.SWITCH_ROLE, node=VICTIM, role="relay")
-
-
-def assert_switched_once(rig, number):
-    stored = rig.wait_over(number, 150)
-    assert (stored.operation.state, stored.row.error) == (OperationState.DONE, "")
-    assert (rig.node(VICTIM).role, rig.node(VICTIM).state) == (Role.RELAY, NodeState.READY)
-    assert rig.effects(VICTIM, number).count("applied") == 1
-    rig.assert_fleet_is_legal()
-    return stored
-
-
-def switch_held_at(rig, words, stage, *, answer=False):
-    """A switch whose stage does not get beyond a request with these words, or beyond its answer."""
-    rig.gate.hold(words, answer=answer)
-    number = switch(rig)
-    # An order of an earlier test may come once more and be held as well.
-    wait_until(lambda: rig.is_in(number, stage) and rig.gate.caught.is_set(), 90)
-    return number
-
-
-def restart_agent(rig):
-    rig.agents["ams"].kill()
-    rig.gate.release()
-    rig.agents["ams"].start()
-
-
-def test_an_agent_killed_before_it_told_the_node(rig):
-    with Traffic(rig.gateway_url, clients=1) as traffic:
-        number = switch_held_at(rig, DUTY, Stage.ASSIGN)
-        restart_agent(rig)
-        stored = assert_switched_once(rig, number)
-    assert traffic.faults == []
-    [assign] = [step for step in stored.operation.steps if step.plan.stage is Stage.ASSIGN]
-    assert assign.attempt > 1
-
-
-@pytest.mark.full
 def test_an_agent_killed_after_the_node_obeyed_and_before_it_could_say_so(rig):
     number = switch_held_at(rig, DUTY, Stage.ASSIGN, answer=True)
     restart_agent(rig)
@@ -78,21 +44,18 @@ def test_an_agent_killed_after_the_node_obeyed_and_before_it_could_say_so(rig):
     assert "unchanged" in rig.effects(VICTIM, number)
 
 
-@pytest.mark.full
 def test_an_agent_killed_while_the_node_comes_to_rest(rig):
     number = switch_held_at(rig, LOOK, Stage.EMPTY)
     restart_agent(rig)
     assert_switched_once(rig, number)
 
 
-@pytest.mark.full
 def test_an_agent_killed_while_the_node_warms_up(rig):
     number = switch_held_at(rig, WARM_UP, Stage.WARM)
     restart_agent(rig)
     assert_switched_once(rig, number)
 
 
-@pytest.mark.full
 def test_an_agent_that_stays_away_fails_the_operation_and_gives_the_node_back(rig):
     number = switch_held_at(rig, WARM_UP, Stage.WARM)
     rig.agents["ams"].kill()
@@ -107,7 +70,6 @@ def test_an_agent_that_stays_away_fails_the_operation_and_gives_the_node_back(ri
     rig.assert_fleet_is_legal()
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("words", "stage"), [(DUTY, Stage.ASSIGN), (WARM_UP, Stage.WARM)])
 def test_the_control_worker_killed_while_an_agent_works(rig, words, stage):
     number = switch_held_at(rig, words, stage)
@@ -117,7 +79,6 @@ def test_the_control_worker_killed_while_an_agent_works(rig, words, stage):
     assert_switched_once(rig, number)
 
 
-@pytest.mark.full
 def test_the_control_worker_killed_before_gateways_have_followed(rig):
     number = switch(rig)
     rig.control.kill()
@@ -125,7 +86,6 @@ def test_the_control_worker_killed_before_gateways_have_followed(rig):
     assert_switched_once(rig, number)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("words", "stage"), [(DUTY, Stage.ASSIGN), (WARM_UP, Stage.WARM)])
 def test_a_broker_that_loses_everything(rig, words, stage):
     with Traffic(rig.gateway_url, clients=1) as traffic:
@@ -138,7 +98,6 @@ def test_a_broker_that_loses_everything(rig, words, stage):
     wait_until(rig.is_healthy)
 
 
-@pytest.mark.full
 def test_what_stops_being_seen_is_stale_and_nothing_is_done_to_it(rig):
     wait_until(rig.is_healthy)
     rig.observers["ams"].kill()

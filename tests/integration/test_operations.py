@@ -2,10 +2,19 @@
 
 import pytest
 
-from control.domain.operations import Kind, OperationState
+from control.domain.operations import Kind, OperationState, Stage
 from control.domain.topology import NodeState, Role
 from control.services.operations import load_probes
-from tests.operation_rig import VICTIM, Traffic, operation_rig
+from tests.operation_rig import (
+    DUTY,
+    VICTIM,
+    Traffic,
+    assert_switched_once,
+    operation_rig,
+    restart_agent,
+    switch_back,
+    switch_held_at,
+)
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.timeout(240)
@@ -35,6 +44,18 @@ def test_a_restart_ends_one_incarnation_once_and_loses_nothing(rig):
     told = [line for line in log.splitlines() if f"order restart of step {number}." in line]
     assert [line.rpartition(": ")[2] for line in told].count("applied") == 1
     rig.assert_fleet_is_legal()
+
+
+@pytest.mark.faults
+def test_an_agent_killed_before_it_told_the_node_is_replaced_and_the_node_told_once(rig):
+    with Traffic(rig.gateway_url, clients=1) as traffic:
+        number = switch_held_at(rig, DUTY, Stage.ASSIGN)
+        restart_agent(rig)
+        stored = assert_switched_once(rig, number)
+    assert traffic.faults == []
+    [assign] = [step for step in stored.operation.steps if step.plan.stage is Stage.ASSIGN]
+    assert assign.attempt > 1
+    switch_back(rig)
 
 
 def test_a_role_switch_and_a_rebalance_lose_no_request_and_break_no_stream(rig):
