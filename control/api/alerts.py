@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from control.api.alerts_schemas import AlertDetailOut, AlertEventOut, AlertOut, CommentIn, MetricOut
+from control.api.alerts_schemas import AlertDetailOut, AlertEventOut, AlertOut, CommentIn, MetricOut, Word
 from control.api.dependencies import Operator, Plane, Viewer
 from control.api.schemas import MAX_NUMBER, Page
 from control.domain.alert_metrics import METRICS
@@ -33,7 +33,7 @@ def list_alerts(
     _: Viewer,
     *,
     state: Annotated[list[AlertState] | None, Query(description="Several: any of them.")] = None,
-    rule: Annotated[str | None, Query(max_length=63)] = None,
+    rule: Annotated[Word | None, Query()] = None,
     severity: Severity | None = None,
     cursor: Before = None,
     limit: Limit = 50,

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from control.api.alerts_schemas import RuleFields, RuleIn, RuleOut
+from control.api.alerts_schemas import Name, RuleFields, RuleIn, RuleOut
 from control.api.dependencies import Operator, Plane, Viewer
 from control.api.paging import Paged
 from control.api.preconditions import Expected, set_etag
@@ -22,7 +22,7 @@ def list_rules(plane: Plane, _: Viewer, paging: Paged) -> Page[RuleOut]:
 
 
 @router.get("/{name}")
-def read_rule(name: str, plane: Plane, _: Viewer, response: Response) -> RuleOut:
+def read_rule(name: Name, plane: Plane, _: Viewer, response: Response) -> RuleOut:
     """One rule."""
     with plane.database.reading() as session:
         stated = alert_rules.load_rule(session, name)
@@ -39,14 +39,14 @@ def create_rule(body: RuleIn, plane: Plane, principal: Operator, response: Respo
 
 @router.put("/{name}")
 def replace_rule(
-    name: str, body: RuleFields, plane: Plane, principal: Operator, response: Response, *, expected: Expected
+    name: Name, body: RuleFields, plane: Plane, principal: Operator, response: Response, *, expected: Expected
 ) -> RuleOut:
     """Change a rule; a built-in one keeps its metric."""
     return _out(alert_rules.replace_rule(plane, principal, body.named(name), expected), response)
 
 
 @router.delete("/{name}", status_code=204)
-def delete_rule(name: str, plane: Plane, principal: Operator, expected: Expected) -> None:
+def delete_rule(name: Name, plane: Plane, principal: Operator, expected: Expected) -> None:
     """Delete a rule; a built-in one becomes again what it was."""
     alert_rules.delete_rule(plane, principal, name, expected)
 

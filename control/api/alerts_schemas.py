@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
+from fastapi import Path
 from pydantic import AwareDatetime, BaseModel, Field, FiniteFloat, StringConstraints
 
 from control.api.schemas import FromDomain, Strict
@@ -15,8 +16,11 @@ from control.services.alerts import SeenAlert
 from control.services.webhooks import WebhookDraft, shown_url
 from control.store.tables import SilenceRow, WebhookRow
 
-Word = Annotated[str, StringConstraints(max_length=200)]
-Comment = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True)]
+_NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
+Name = Annotated[str, Path(max_length=200, pattern=_NO_CONTROLS)]
+Word = Annotated[str, StringConstraints(max_length=200, pattern=_NO_CONTROLS)]
+Text = Annotated[str, StringConstraints(max_length=500, pattern=_NO_CONTROLS)]
+Comment = Annotated[Text, StringConstraints(min_length=1, strip_whitespace=True)]
 
 
 class CommentIn(Strict):
@@ -86,7 +90,7 @@ class MetricOut(FromDomain):
 class RuleFields(Strict):
     """A rule without its name: alert where the metric stays beyond the threshold for a time."""
 
-    metric: str = Field(max_length=63, examples=["ttft_p99_s"])
+    metric: Word = Field(examples=["ttft_p99_s"])
     threshold: FiniteFloat = Field(examples=[5.0])
     above: bool = Field(default=True, description="False: alert where the metric is below.")
     clear_threshold: FiniteFloat | None = Field(default=None, description="Where the good side begins; null: there.")
@@ -96,7 +100,7 @@ class RuleFields(Strict):
     severity: Severity = Severity.WARNING
     enabled: bool = True
     labels: dict[Word, Word] = Field(default={}, max_length=10, description="Only series with these labels.")
-    summary: str = Field(default="", max_length=500)
+    summary: Text = ""
 
     def named(self, name: str) -> AlertRule:
         """The rule under a name."""

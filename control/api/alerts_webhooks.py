@@ -5,6 +5,7 @@ from fastapi import APIRouter, Request, Response
 from control.api.alerts import Before, Limit
 from control.api.alerts_schemas import (
     DeliveryOut,
+    Name,
     ReceiptOut,
     SecretOut,
     WebhookCreatedOut,
@@ -35,7 +36,7 @@ def list_webhooks(plane: Plane, principal: Viewer, paging: Paged) -> Page[Webhoo
 
 
 @router.get("/{name}")
-def read_webhook(name: str, plane: Plane, principal: Viewer, response: Response) -> WebhookOut:
+def read_webhook(name: Name, plane: Plane, principal: Viewer, response: Response) -> WebhookOut:
     """One receiver, without its secret."""
     with plane.database.reading() as session:
         row = webhooks.load_webhook(session, name)
@@ -60,7 +61,7 @@ def create_webhook(
 
 @router.put("/{name}")
 def replace_webhook(
-    name: str, body: WebhookFields, plane: Plane, principal: Operator, response: Response, *, expected: Expected
+    name: Name, body: WebhookFields, plane: Plane, principal: Operator, response: Response, *, expected: Expected
 ) -> WebhookOut:
     """Change a receiver; its secret stays, and what waits is tried again at once."""
     row = webhooks.replace_webhook(plane, principal, body.named(name), expected)
@@ -69,26 +70,26 @@ def replace_webhook(
 
 
 @router.delete("/{name}", status_code=204)
-def delete_webhook(name: str, plane: Plane, principal: Operator, expected: Expected) -> None:
+def delete_webhook(name: Name, plane: Plane, principal: Operator, expected: Expected) -> None:
     """Tell a receiver nothing more, and forget what waits for it."""
     webhooks.delete_webhook(plane, principal, name, expected)
 
 
 @router.post("/{name}/secret")
-def renew_secret(name: str, plane: Plane, principal: Operator, request: Request, response: Response) -> SecretOut:
+def renew_secret(name: Name, plane: Plane, principal: Operator, request: Request, response: Response) -> SecretOut:
     """Sign with a new secret from now on; the old one ends at once."""
     show_once(request, response, "secret")
     return SecretOut(secret=webhooks.renew_secret(plane, principal, name))
 
 
 @router.post("/{name}/test")
-def send_test(name: str, plane: Plane, principal: Operator) -> ReceiptOut:
+def send_test(name: Name, plane: Plane, principal: Operator) -> ReceiptOut:
     """Send an alert that says it is a test, at once, and tell what came of it."""
     return ReceiptOut.model_validate(webhooks.try_webhook(plane, principal, name))
 
 
 @router.get("/{name}/deliveries")
-def list_deliveries(name: str, plane: Plane, _: Viewer, cursor: Before = None, limit: Limit = 50) -> Page[DeliveryOut]:
+def list_deliveries(name: Name, plane: Plane, _: Viewer, cursor: Before = None, limit: Limit = 50) -> Page[DeliveryOut]:
     """What a receiver was sent or is to be sent, newest first."""
     with plane.database.reading() as session:
         rows = webhooks.load_deliveries(session, name, limit + 1, cursor)

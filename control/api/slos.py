@@ -5,6 +5,7 @@ from datetime import datetime
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
+from control.api.alerts_schemas import Name, Text, Word
 from control.api.dependencies import Operator, Plane, Viewer
 from control.api.paging import Paged
 from control.api.preconditions import Expected, set_etag
@@ -23,9 +24,9 @@ class SloFields(Strict):
     indicator: Indicator
     target: float = Field(gt=0, le=slos.MAX_TARGET, examples=[0.99])
     threshold_s: float | None = Field(default=None, gt=0, le=slos.MAX_THRESHOLD_S, examples=[15.0])
-    service_class: str | None = Field(default=None, max_length=63, description="Null: every class.")
-    site: str | None = Field(default=None, max_length=63, description="Null: every site.")
-    description: str = Field(default="", max_length=500)
+    service_class: Word | None = Field(default=None, description="Null: every class.")
+    site: Word | None = Field(default=None, description="Null: every site.")
+    description: Text = ""
 
     def named(self, name: str) -> Slo:
         """The objective under a name."""
@@ -119,7 +120,7 @@ def list_slos(plane: Plane, _: Viewer, paging: Paged) -> Page[SloOut]:
 
 
 @router.get("/{name}")
-def read_slo(name: str, plane: Plane, _: Viewer, response: Response) -> SloOut:
+def read_slo(name: Name, plane: Plane, _: Viewer, response: Response) -> SloOut:
     """One objective with its burn rates and budget."""
     with plane.database.reading() as session:
         stated = slos.load_slo(session, name)
@@ -136,14 +137,14 @@ def create_slo(body: SloIn, plane: Plane, principal: Operator, response: Respons
 
 @router.put("/{name}")
 def replace_slo(
-    name: str, body: SloFields, plane: Plane, principal: Operator, response: Response, *, expected: Expected
+    name: Name, body: SloFields, plane: Plane, principal: Operator, response: Response, *, expected: Expected
 ) -> SloOut:
     """Change an objective that somebody set."""
     return _out(plane, slos.replace_slo(plane, principal, body.named(name), body.description, expected), response)
 
 
 @router.delete("/{name}", status_code=204)
-def delete_slo(name: str, plane: Plane, principal: Operator, expected: Expected) -> None:
+def delete_slo(name: Name, plane: Plane, principal: Operator, expected: Expected) -> None:
     """Take back an objective that somebody set."""
     slos.delete_slo(plane, principal, name, expected)
 

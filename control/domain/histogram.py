@@ -81,18 +81,18 @@ class Histogram:
         return stored.tobytes()
 
     @classmethod
-    def from_bytes(cls, raw: bytes) -> Self:
-        """What `to_bytes` has stored.
+    def from_bytes(cls, *stored: bytes) -> Self:
+        """The sum of what `to_bytes` has stored, any number of times.
 
         Raises:
             ValueError: it has stored something else.
         """
-        stored = np.frombuffer(raw, dtype=_STORED)
-        if len(stored) and int(stored["bucket"].max()) > BUCKETS + 1:
+        entries = np.frombuffer(b"".join(stored), dtype=_STORED)
+        # As floats, counts are exact up to 2**53.
+        counts = np.bincount(entries["bucket"], weights=entries["count"], minlength=BUCKETS + 2)
+        if len(counts) > BUCKETS + 2:
             raise ValueError("a bucket of another histogram")
-        counts = np.zeros(BUCKETS + 2, dtype=np.int64)
-        np.add.at(counts, stored["bucket"], stored["count"].astype(np.int64))
-        return cls(counts)
+        return cls(counts.astype(np.int64))
 
     def include(self, other: "Histogram") -> None:
         """Add all that another one holds, in place."""

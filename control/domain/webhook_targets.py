@@ -9,6 +9,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 MAX_URL = 2000
+MAX_HOST = 253
 _SCHEMES = {"https": 443, "http": 80}
 # Addresses that stand for an IPv4 address which a router on the way puts back in.
 _TRANSLATED = (
@@ -48,6 +49,8 @@ def parse_target(url: str) -> Target:
         raise ValueError("The URL begins with https:// or http:// and names a host.")
     if parts.username is not None or parts.password is not None:
         raise ValueError("The URL holds a user or password; what is sent is signed instead.")
+    if parts.port == 0 or len(parts.hostname) > MAX_HOST:
+        raise ValueError("The URL's host is too long, or its port is 0.")
     if parts.fragment:
         raise ValueError("The URL has a fragment, which is never sent.")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -10,7 +10,7 @@ from control.domain.alert_metrics import Reading
 from control.domain.burn_rate import FAST, SLOW, WindowPair
 from control.domain.collapse import RelayPicture, collapse_growth
 from control.domain.histogram import Histogram
-from control.domain.rollups import LinkSums, RequestKey, RequestSums, SiteSums
+from control.domain.rollups import LinkSums, RequestSums, SiteSums
 from control.services.fleet import load_links, load_sites
 from control.services.policies import find_active_number
 from control.services.rollout import RolloutState, load_statuses
@@ -31,7 +31,7 @@ FIGURES = (
     *("output_tokens", "eager_tokens", "lag_token_s", "ttft", "tpot", "transfer", "stall"),
 )
 
-Requests = Mapping[RequestKey, RequestSums]
+Requests = Mapping[tuple[str, str], RequestSums]
 Figure = Callable[[RequestSums], float | None]
 
 
@@ -106,10 +106,10 @@ class MetricReader:
 
     def _read_sums(self, metric: str, window_s: int) -> list[Reading]:
         if metric in _BY_CLASS:
-            groups = grouped(self._load(window_s), lambda key: (key.site, key.service_class))
             figure = _BY_CLASS[metric]
             return [
-                Reading({"site": site, "service_class": name}, figure(sums)) for (site, name), sums in groups.items()
+                Reading({"site": site, "service_class": name}, figure(sums))
+                for (site, name), sums in self._load(window_s).items()
             ]
         if metric in _BY_SITE:
             return self._per_site(window_s, _BY_SITE[metric])
@@ -149,12 +149,19 @@ class MetricReader:
         return self._per_site(window_s, lambda sums: sums.lag_token_s / length_s)
 
     def _collapses(self, window_s: int) -> list[Reading]:
-        reference = load_requests(self._session, self._now_s, REFERENCE_WINDOW_S, *FIGURES, before_s=window_s)
+        reference = load_requests(
+            self._session,
+            self._now_s,
+            REFERENCE_WINDOW_S,
+            lambda key: (key.site, key.at_s),
+            *FIGURES,
+            before_s=window_s,
+        )
         span_s = resolution_for(REFERENCE_WINDOW_S).span_s
-        before, recent = self._by_site(reference), self._by_site(self._load(window_s))
+        before, recent = grouped(reference, lambda key: key[0]), self._by_site(self._load(window_s))
         readings = []
         for site in self.sites:
-            covered_s = span_s * len({key.at_s for key in reference if key.site == site})
+            covered_s = span_s * sum(key[0] == site for key in reference)
             found = collapse_growth(
                 _picture(recent.get(site), self._length_s(window_s)), _picture(before.get(site), covered_s)
             )
@@ -197,11 +204,13 @@ class MetricReader:
         return None if saved_at is None else max((self._now - saved_at).total_seconds(), 0.0)
 
     def _by_site(self, requests: Requests) -> dict[str, RequestSums]:
-        return grouped(requests, lambda key: key.site)
+        return grouped(requests, lambda key: key[0])
 
     def _load(self, window_s: int) -> Requests:
         if window_s not in self._requests:
-            self._requests[window_s] = load_requests(self._session, self._now_s, window_s, *FIGURES)
+            self._requests[window_s] = load_requests(
+                self._session, self._now_s, window_s, lambda key: (key.site, key.service_class), *FIGURES
+            )
         return self._requests[window_s]
 
     def _load_reports(self, window_s: int) -> dict[str, SiteSums]:

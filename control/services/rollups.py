@@ -6,13 +6,13 @@ from typing import TypeVar
 from sqlmodel import Session
 
 from control.domain.rollups import COARSE, FINE, MIDDLE, LinkSums, RequestKey, RequestSums, Resolution, SiteSums
-from control.store.rollups import load_link_rollups, load_request_rollups, load_site_rollups
+from control.store.rollups import Spans, load_link_rollups, load_site_rollups, sum_request_rollups
 
 MAX_FINE_WINDOW_S = 900
 MAX_MIDDLE_WINDOW_S = 2 * 86_400
 
-_Group = TypeVar("_Group")
-RequestsByKey = Mapping[RequestKey, RequestSums]
+Group = TypeVar("Group")
+_Fine = TypeVar("_Fine")
 
 
 def resolution_for(window_s: float) -> Resolution:
@@ -23,13 +23,18 @@ def resolution_for(window_s: float) -> Resolution:
 
 
 def load_requests(
-    session: Session, now_s: float, window_s: float, *figures: str, before_s: float = 0.0
-) -> dict[RequestKey, RequestSums]:
+    session: Session,
+    now_s: float,
+    window_s: float,
+    group: Callable[[RequestKey], Group],
+    *figures: str,
+    before_s: float = 0.0,
+) -> dict[Group, RequestSums]:
     """Requests of the window that ends `before_s` ago; it is as long as asked for or up to one span longer."""
     until_s = now_s - before_s
     resolution = resolution_for(window_s)
-    since_s = resolution.start_s(until_s - window_s)
-    return load_request_rollups(session, resolution, since_s, until_s, figures=figures)
+    spans = Spans(resolution, resolution.start_s(until_s - window_s), until_s)
+    return sum_request_rollups(session, spans, group, figures)
 
 
 def load_links(session: Session, now_s: float, window_s: float) -> dict[str, LinkSums]:
@@ -50,9 +55,9 @@ def load_sites(session: Session, now_s: float, window_s: float) -> dict[str, Sit
     return sites
 
 
-def grouped(requests: RequestsByKey, group: Callable[[RequestKey], _Group]) -> dict[_Group, RequestSums]:
+def grouped(requests: Mapping[_Fine, RequestSums], group: Callable[[_Fine], Group]) -> dict[Group, RequestSums]:
     """The same with fewer distinctions."""
-    groups: dict[_Group, RequestSums] = {}
+    parts: dict[Group, list[RequestSums]] = {}
     for key, sums in requests.items():
-        groups.setdefault(group(key), RequestSums()).include(sums)
-    return groups
+        parts.setdefault(group(key), []).append(sums)
+    return {name: many[0] if len(many) == 1 else RequestSums.merged(many) for name, many in parts.items()}

@@ -56,7 +56,7 @@ def create_silence(
     comment: str,
     starts_at: datetime | None = None,
 ) -> SilenceRow:
-    """Silence the alerts that meet every matcher until a moment; None: from now on.
+    """Silence the alerts that meet every matcher until a moment, from a later one on or at once.
 
     Raises:
         ForbiddenError: the principal is no operator.
@@ -64,7 +64,7 @@ def create_silence(
     """
     require_role(principal, Role.OPERATOR)
     at = plane.now()
-    starts_at = at if starts_at is None else starts_at
+    starts_at = at if starts_at is None else max(starts_at, at)
     _check(matchers, starts_at, ends_at, at)
     with plane.database.unit_of_work(plane.send) as work:
         row = SilenceRow(

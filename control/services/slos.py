@@ -97,21 +97,21 @@ def load_slo(session: Session, name: str) -> StatedSlo:
 def load_recent(session: Session, now_s: float) -> RecentRequests:
     """What the windows of all pairs hold: the shortest from spans of ten seconds, the others from five minutes."""
     longest_s = max(pair.long_s for pair in WINDOW_PAIRS)
-    middle = load_requests(session, now_s, longest_s, *FIGURES)
+    middle = load_requests(session, now_s, longest_s, lambda key: (key.at_s, key.site, key.service_class), *FIGURES)
     by_window_s: dict[int, Groups] = {}
     for window_s in {size for pair in WINDOW_PAIRS for size in (pair.long_s, pair.short_s)}:
-        since_s = MIDDLE.start_s(now_s - window_s)
-        by_window_s[window_s] = _by_site_and_class(
-            load_requests(session, now_s, window_s, *FIGURES)
-            if window_s <= MIDDLE.span_s
-            else {key: sums for key, sums in middle.items() if key.at_s >= since_s}
-        )
+        if window_s <= MIDDLE.span_s:
+            by_window_s[window_s] = load_requests(session, now_s, window_s, _site_and_class, *FIGURES)
+        else:
+            since_s = MIDDLE.start_s(now_s - window_s)
+            recent = {key: sums for key, sums in middle.items() if key[0] >= since_s}
+            by_window_s[window_s] = grouped(recent, lambda key: key[1:])
     return RecentRequests(by_window_s)
 
 
 def load_budgets(session: Session, now_s: float) -> Groups:
     """The requests that the budgets' window holds."""
-    return _by_site_and_class(load_requests(session, now_s, BUDGET_WINDOW_S, *FIGURES))
+    return load_requests(session, now_s, BUDGET_WINDOW_S, _site_and_class, *FIGURES)
 
 
 def tally_groups(groups: Groups, slo: Slo) -> Tally:
@@ -240,8 +240,8 @@ def _row(session: Session, name: str, expected: Collection[str] | None) -> SloRo
     return row
 
 
-def _by_site_and_class(requests: Mapping[RequestKey, RequestSums]) -> Groups:
-    return grouped(requests, lambda key: (key.site, key.service_class))
+def _site_and_class(key: RequestKey) -> tuple[str, str]:
+    return key.site, key.service_class
 
 
 def _stated(row: SloRow) -> StatedSlo:

@@ -1,10 +1,10 @@
 """Sums of telemetry in SQL, written together with how far the streams have been read."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import CursorResult, delete, update
 from sqlmodel import Session, col, select
@@ -36,6 +36,7 @@ _ROWS_PER_STATEMENT = 400
 
 _Key = RequestKey | LinkKey | SiteKey
 _Item = TypeVar("_Item")
+_Group = TypeVar("_Group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,14 @@ class SourceFacts:
     site: str
     sent_at_s: float
     state: Any
+
+
+class Spans(NamedTuple):
+    """Spans of one length that begin within [since, until), Unix seconds."""
+
+    resolution: Resolution
+    since_s: float
+    until_s: float
 
 
 @dataclass(slots=True)
@@ -144,52 +153,61 @@ def delete_old_rollups(session: Session, now_s: float) -> int:
 
 
 def load_request_rollups(
-    session: Session, resolution: Resolution, since_s: float, until_s: float, *, figures: Sequence[str] = ()
+    session: Session, resolution: Resolution, since_s: float, until_s: float
 ) -> dict[RequestKey, RequestSums]:
-    """Sums of the spans that begin within [since, until), Unix seconds; only some figures, where these are named."""
+    """Sums of the spans that begin within [since, until), Unix seconds."""
+    spans = Spans(resolution, since_s, until_s)
+    return sum_request_rollups(session, spans, lambda key: key)
+
+
+def sum_request_rollups(
+    session: Session, spans: Spans, group: Callable[[RequestKey], _Group], figures: Sequence[str] = ()
+) -> dict[_Group, RequestSums]:
+    """The same with fewer distinctions; only some figures, where these are named, as histograms are long."""
     wanted = tuple(figures) or tuple(one.name for one in fields(RequestSums))
-    return _load(session, RequestRollupRow, (RequestKey, RequestSums, wanted), _Spans(resolution, since_s, until_s))
+    rows = _load(session, RequestRollupRow, (*RequestKey._fields, *wanted), spans)
+    width = len(RequestKey._fields)
+    groups: dict[_Group, list[Sequence[Any]]] = {}
+    for row in rows:
+        groups.setdefault(group(RequestKey(*row[:width])), []).append(row[width:])
+    return {name: RequestSums(**_added(wanted, rows)) for name, rows in groups.items()}
 
 
 def load_link_rollups(
     session: Session, resolution: Resolution, since_s: float, until_s: float
 ) -> dict[LinkKey, LinkSums]:
-    """The same of links."""
-    wanted = tuple(one.name for one in fields(LinkSums))
-    return _load(session, LinkRollupRow, (LinkKey, LinkSums, wanted), _Spans(resolution, since_s, until_s))
+    """Sums of the spans that begin within [since, until), Unix seconds."""
+    wanted = (*LinkKey._fields, *(one.name for one in fields(LinkSums)))
+    rows = _load(session, LinkRollupRow, wanted, Spans(resolution, since_s, until_s))
+    return {LinkKey(*row[:2]): LinkSums(*row[2:]) for row in rows}
 
 
 def load_site_rollups(
     session: Session, resolution: Resolution, since_s: float, until_s: float
 ) -> dict[SiteKey, SiteSums]:
     """The same of sites."""
-    wanted = tuple(one.name for one in fields(SiteSums))
-    return _load(session, SiteRollupRow, (SiteKey, SiteSums, wanted), _Spans(resolution, since_s, until_s))
+    wanted = (*SiteKey._fields, *(one.name for one in fields(SiteSums)))
+    rows = _load(session, SiteRollupRow, wanted, Spans(resolution, since_s, until_s))
+    return {SiteKey(*row[:2]): SiteSums(*row[2:]) for row in rows}
 
 
-@dataclass(frozen=True, slots=True)
-class _Spans:
-    resolution: Resolution
-    since_s: float
-    until_s: float
-
-
-def _load(session: Session, table: Any, shape: tuple[Any, Any, Sequence[str]], spans: _Spans) -> dict[Any, Any]:
+def _load(session: Session, table: Any, columns: Sequence[str], spans: Spans) -> Iterable[Sequence[Any]]:
     """Columns instead of rows: an object per row would cost more than all the rest."""
-    key, sums, wanted = shape
-    width = len(key._fields)
-    columns: Any = [getattr(table, name) for name in (*key._fields, *wanted)]
-    query: Any = select(*columns).where(
+    wanted: Any = [getattr(table, name) for name in columns]
+    query: Any = select(*wanted).where(
         table.span_s == spans.resolution.span_s, table.at_s >= spans.since_s, table.at_s < spans.until_s
     )
+    found: Iterable[Sequence[Any]] = session.exec(query)
+    return found
+
+
+def _added(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Figures of some rows, column by column: numbers added, histograms merged at once."""
+    columns = zip(*rows, strict=True)
     return {
-        key(*row[:width]): sums(**{name: _figure(value) for name, value in zip(wanted, row[width:], strict=True)})
-        for row in session.exec(query)
+        name: Histogram.from_bytes(*column) if isinstance(column[0], bytes) else sum(column)
+        for name, column in zip(names, columns, strict=True)
     }
-
-
-def _figure(value: Any) -> Any:
-    return Histogram.from_bytes(value) if isinstance(value, bytes) else value
 
 
 def _add(session: Session, resolution: Resolution, table: Any, key_type: Any, added: Mapping[Any, Sums]) -> None:
@@ -211,7 +229,7 @@ def _include(row: Row, sums: Sums) -> None:
         stored = getattr(row, one.name)
         if isinstance(value, Histogram):
             if value.count:
-                setattr(row, one.name, (value + Histogram.from_bytes(stored)).to_bytes())
+                setattr(row, one.name, Histogram.from_bytes(stored, value.to_bytes()).to_bytes())
         elif value:
             setattr(row, one.name, stored + value)
 

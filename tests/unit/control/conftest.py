@@ -13,7 +13,10 @@ from control.services.policies import found_policy
 from control.store.migrate import upgrade_schema
 from control.store.session import open_database
 
-SHORT_PASS = {"test_store", "test_migrations", "test_fleet", "test_policies", "test_rollout"}
+SHORT_PASS = {
+    *("test_store", "test_migrations", "test_fleet", "test_policies", "test_rollout"),
+    *("test_rollups_store", "test_alerts_evaluation"),
+}
 
 FLEET = FleetSnapshot(
     sites=(Site("ams", "Amsterdam"), Site("fra", "Frankfurt")),

@@ -1,5 +1,6 @@
 """Alerts, rules, silences and webhooks over REST."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -170,3 +171,42 @@ def test_a_test_that_may_not_be_sent_says_why(operator):
     assert (told["is_delivered"], told["status"]) == (False, None)
     assert "private" in told["error"]
     assert operator.post(f"{API}/webhooks", json={"name": "b", "url": "https://a:b@example.com/"}).status_code == 422
+
+
+HOUR = {"matchers": [{"label": "a", "value": "b"}], "comment": "x", "ends_at": "2030-01-02T04:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("get", "slos/%00", None),
+        ("get", "alert-rules/%00", None),
+        ("get", "webhooks/%00/deliveries", None),
+        ("get", "alerts?rule=%00", None),
+        ("get", "alerts/99999999999999999999", None),
+        ("get", "silences/0", None),
+        ("put", "slos/%00", {"indicator": "ttft", "target": 0.9, "threshold_s": 1}),
+        ("post", "slos", {"name": "x", "indicator": "ttft", "target": 0.9, "threshold_s": 1, "site": "\x00"}),
+        ("post", "alert-rules", {**RULE, "summary": "\x00"}),
+        ("post", "alert-rules", {**RULE, "labels": {"\x00": "x"}}),
+        ("post", "alert-rules", {**RULE, "threshold": 1e999}),
+        ("post", "silences", {**HOUR, "comment": "\x00"}),
+        ("post", "silences", {**HOUR, "ends_at": "9999-12-31T23:59:59-14:00"}),
+        ("post", "silences", {**HOUR, "ends_at": "0001-01-01T00:00:00+14:00"}),
+        ("post", "silences", {**HOUR, "matchers": [{"label": "a", "operator": "=~", "value": ".*"}]}),
+        ("post", "webhooks", {"name": "x", "url": "https://exa\x00mple.com/"}),
+        ("post", "webhooks", {"name": "x", "url": "https://" + "a" * 300 + ".com:0/"}),
+    ],
+)
+def test_hostile_input_is_refused_and_never_a_crash(operator, method, path, body):
+    answer = operator.request(
+        method, f"{API}/{path}", content=None if body is None else json.dumps(body), headers={"If-Match": "*"}
+    )
+    assert 400 <= answer.status_code < 500, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_silence_from_long_ago_begins_now(operator, seeded):
+    made = operator.post(f"{API}/silences", json={**HOUR, "starts_at": "0001-01-01T00:00:00+14:00"})
+    assert (made.status_code, made.json()["is_active"]) == (201, True)
+    assert made.json()["starts_at"].startswith("2030")

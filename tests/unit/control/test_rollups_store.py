@@ -10,6 +10,10 @@ HOUR_S = 3600
 DAY_S = 86_400
 
 
+def whole(key):
+    return key
+
+
 def total(plane, resolution):
     with plane.database.reading() as session:
         return RequestSums.merged(load_request_rollups(session, resolution, 0, 2**40).values())
@@ -27,7 +31,7 @@ def test_adding_again_to_the_same_span_adds_up_counts_and_histograms(plane):
 def test_figures_that_are_not_asked_for_are_not_read(plane):
     write_requests(plane, 3)
     with plane.database.reading() as session:
-        [sums] = load_requests(session, plane.now().timestamp(), 300, "requests", "ttft").values()
+        [sums] = load_requests(session, plane.now().timestamp(), 300, whole, "requests", "ttft").values()
     assert (sums.requests, sums.ttft.count, sums.output_tokens, sums.tpot.count) == (3, 3, 0, 0)
 
 
@@ -48,10 +52,10 @@ def test_a_window_holds_what_it_should_and_at_most_one_span_more(plane):
     now_s = plane.now().timestamp()
     with plane.database.reading() as session:
         found = [
-            RequestSums.merged(load_requests(session, now_s, window_s).values()).requests
+            RequestSums.merged(load_requests(session, now_s, window_s, whole).values()).requests
             for window_s in (300, 900, 2 * HOUR_S, 4 * DAY_S)
         ]
-        before = RequestSums.merged(load_requests(session, now_s, 2 * HOUR_S, before_s=600).values()).requests
+        before = RequestSums.merged(load_requests(session, now_s, 2 * HOUR_S, whole, before_s=600).values()).requests
     assert found == [1, 2, 3, 4]
     assert before == 1
     assert [resolution_for(window_s) for window_s in (300, 3600, 30 * DAY_S)] == [FINE, MIDDLE, COARSE]

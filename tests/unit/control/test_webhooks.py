@@ -103,6 +103,7 @@ def test_a_name_with_one_private_address_beside_a_public_one_is_refused():
         *("https://user:word@example.com/", "https://user@example.com/", "https://example.com/#part"),
         *("https://example.com:99999/", "https://exa mple.com/", "https://example.com/\r\nX: y", "https://[::1"),
         *("https://example.com\\@10.0.0.1/", "https://ex\u00e4mple.com/", "https://example.com/" + "x" * 2000),
+        *("https://example.com:0/", "https://" + "a" * 300 + ".com/"),
     ],
 )
 def test_urls_that_cannot_be_used_are_refused(url):
