@@ -11,17 +11,19 @@ from typing import Annotated, Any
 import typer
 
 from control.cli.alert_commands import add_alert_commands
+from control.cli.annotation_commands import annotation_app
 from control.cli.errors import CommandError
 from control.cli.fleet_commands import fleet_app
 from control.cli.operation_commands import add_operation_commands
-from control.cli.options import DEFAULT_DATA, DataOption, JsonOption, ReasonOption, link_app, node_app
+from control.cli.options import DEFAULT_DATA, DataOption, JsonOption, link_app, node_app
+from control.cli.policy_commands import policy_app
 from control.processes import die_with_parent
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 check_app = typer.Typer(no_args_is_help=True, help="Check that a running fleet does what it should.")
-policy_app = typer.Typer(no_args_is_help=True, help="Read and change the policy.")
 app.add_typer(check_app, name="check")
 app.add_typer(policy_app, name="policy")
+app.add_typer(annotation_app, name="annotation")
 app.add_typer(fleet_app, name="fleet")
 app.add_typer(node_app, name="node")
 app.add_typer(link_app, name="link")
@@ -144,74 +146,6 @@ def leases(
 
     document = ask_gateway(data, node, older_than if release else None)
     print(json.dumps(document) if as_json else render(document))
-
-
-@policy_app.command("show")
-def policy_show(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
-    """The policy that should run, and what each gateway runs."""
-    from control.cli.fleet_client import call_api
-
-    _print_active(call_api(_fleet(data), "GET", "/policies/active"), as_json=as_json)
-
-
-@policy_app.command("set")
-def policy_set(
-    changes: Annotated[list[str], typer.Argument(help="PATH=VALUE, as in routing.direct_hit_rate=0.9.")],
-    data: DataOption = DEFAULT_DATA,
-    reason: ReasonOption = "",
-    apply: Annotated[bool, typer.Option(help="Make it the active one.")] = True,
-    as_json: JsonOption = False,
-) -> None:
-    """Store a new revision with some fields changed, and apply it."""
-    from control.cli.fleet_client import call_api
-
-    fleet = _fleet(data)
-    active = call_api(fleet, "GET", "/policies/active")
-    body = {
-        "changes": dict(_change(change) for change in changes),
-        "base_revision": active["revision"],
-        "reason": reason or "Changed with pdd policy set",
-        "apply": apply,
-    }
-    created = call_api(fleet, "POST", "/policies/revisions", body)
-    told = f"revision {created['number']} {'applied' if apply else 'stored, not applied'}"
-    print(json.dumps(created) if as_json else told)
-
-
-@policy_app.command("apply")
-def policy_apply(
-    revision: Annotated[int, typer.Argument(help="Number of the revision.")],
-    data: DataOption = DEFAULT_DATA,
-    reason: ReasonOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Make a stored revision the active one."""
-    from control.cli.fleet_client import call_api
-
-    body = {"reason": reason or "Applied with pdd policy apply"}
-    _print_active(call_api(_fleet(data), "POST", f"/policies/revisions/{revision}/apply", body), as_json=as_json)
-
-
-def _print_active(active: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(active))
-        return
-    print(f"revision {active['revision']}: {active['reason']}")
-    for section, fields in active["document"].items():
-        print(f"  {section}: {json.dumps(fields)}")
-    for gateway in active["gateways"]:
-        print(f"  gateway {gateway['name']} runs {gateway['revision']} ({gateway['state']})")
-
-
-def _change(text: str) -> tuple[str, Any]:
-    """A field's path and its value: JSON where it is JSON, else a word."""
-    path, sign, value = text.partition("=")
-    if not sign:
-        raise CommandError(f"A change looks like PATH=VALUE, not {text}")
-    try:
-        return path, json.loads(value)
-    except ValueError:
-        return path, value
 
 
 def _fleet(data: Path) -> Any:

@@ -1,56 +1,20 @@
 """`pdd fleet` against the REST API over real HTTP."""
 
 import json
-import os
-import threading
-import time
 
 import pytest
-import uvicorn
 import yaml
-from typer.testing import CliRunner
 
-from control.api.app import create_api
-from control.cli.data_folder import DataFolder, Running
 from control.cli.errors import CommandError
 from control.cli.fleet_file import read_fleet, write_fleet
-from control.cli.main import app
 from control.domain.addresses import LOOPBACK_NETWORKS
-from control.services.access import Role
-from control.services.credentials import ensure_token
-from control.settings import Settings
+from tests.unit.control.served_plane import pdd_on
 
 
 @pytest.fixture
 def pdd(seeded, tmp_path):
-    """Runs `pdd` on the data folder of a control plane that answers on a port of its own."""
-    folder = DataFolder(tmp_path / "data")
-    folder.acquire()
-    ensure_token(seeded, "operator", Role.OPERATOR, folder.secrets().operator_token)
-    config = uvicorn.Config(
-        create_api(Settings.from_environment({}), seeded), port=0, log_level="warning", lifespan="off"
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    give_up_s = time.monotonic() + 60
-    while not server.started and time.monotonic() < give_up_s:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    folder.announce(Running(os.getpid(), f"http://127.0.0.1:{port}", "http://127.0.0.1:1"))
-
-    def run(*words, fails=0):
-        outcome = CliRunner().invoke(app, [*words, *("--data", str(folder.path))])
-        if fails:
-            assert outcome.exit_code == fails or isinstance(outcome.exception, CommandError), outcome.output
-            return str(outcome.exception)
-        assert outcome.exit_code == 0, (outcome.output, outcome.exception)
-        return outcome.output
-
-    yield run
-    server.should_exit = True
-    thread.join(60)
-    folder.release()
+    with pdd_on(seeded, tmp_path / "data") as run:
+        yield run
 
 
 @pytest.fixture
