@@ -8,7 +8,8 @@ from engine_agents.gateway.admin import AdminApi
 from engine_agents.gateway.errors import RefusalError, unavailable
 from engine_agents.gateway.exchange import Headers
 from engine_agents.gateway.gateway import Gateway, new_request_id
-from engine_agents.gateway.http_server import MAX_BODY_BYTES, Header, Reply, Request
+from engine_agents.gateway.http_messages import Header, Reply, Request
+from engine_agents.gateway.http_server import MAX_BODY_BYTES
 from engine_agents.gateway.openai_schema import GenerationRequest, parse_request
 from engine_agents.gateway.parameters import CHAT, COMPLETIONS
 from engine_agents.gateway.responses import Response, StreamResponse, WholeResponse, send_body, send_json, send_refusal

@@ -6,28 +6,19 @@ that nobody waits. Every failure is an `OSError`: `TimeoutError` for silence, `B
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
 import httptools
 
+from engine_agents.gateway.http_reply import BrokenOffError, HttpReply
+
 KEEP_IDLE_S = 4.0
 """Engines close idle connections after 5 s: leave them first."""
-MAX_UNREAD_BYTES = 256 << 10
 LINGER_S = 1.0
 """How long a reply of which nothing more is wanted may take to end, for its connection to be kept."""
 _FINAL_STATUS = 200
-
-
-Sink = Callable[[bytes], bool]
-"""Takes a part of a body; False if it wants no more for now."""
-
-
-class BrokenOffError(ConnectionError):
-    """The connection was lost, or carried no HTTP, before the reply was complete."""
 
 
 @dataclass(slots=True)
@@ -40,131 +31,6 @@ class _Target:
     prefix: bytes
     host_header: bytes
     idle: "deque[_Connection]" = field(default_factory=deque)
-
-
-class HttpReply:
-    """One reply: its head is complete, its body is read as it comes. A context that closes it.
-
-    One that `is_whole` is given to its reader when all of it is here.
-    """
-
-    __slots__ = (
-        "_connection",
-        "_parts",
-        "_unread_bytes",
-        "error",
-        "headers",
-        "is_begun",
-        "is_complete",
-        "is_whole",
-        "sink",
-        "status",
-    )
-
-    def __init__(self, connection: "_Connection", *, is_whole: bool = False) -> None:
-        self.status = 0
-        self.is_whole = is_whole
-        self.headers: dict[bytes, bytes] = {}
-        self.is_begun = False
-        self.is_complete = False
-        self.error: OSError | None = None
-        self.sink: Sink | None = None
-        self._parts: list[bytes] = []
-        self._unread_bytes = 0
-        self._connection: _Connection | None = connection
-
-    async def read(self, silence_s: float) -> bytes:
-        """The whole body; `silence_s` is the longest pause that is waited for.
-
-        Raises:
-            TimeoutError, BrokenOffError: it did not come to its end.
-        """
-        parts = []
-        while part := await self.read_some(silence_s):
-            parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    async def read_some(self, silence_s: float) -> bytes:
-        """What has come since the last call, at least one byte; empty at the body's end.
-
-        Raises:
-            TimeoutError, BrokenOffError: nothing came for `silence_s`, or the connection was lost.
-        """
-        while not self._parts:
-            if self.is_complete:
-                self.close()
-                return b""
-            if self.error is not None:
-                raise self.error
-            await self._wait(silence_s)
-        return self._pop()
-
-    async def pump(self, sink: Sink, silence_s: float) -> bool:
-        """Give what comes to `sink` while the loop reads it, until it returns False; True at the body's end.
-
-        Nobody is woken for a part, which makes a stream of small parts cheap. What `sink` raises is raised here.
-
-        Raises:
-            TimeoutError, BrokenOffError: nothing came for `silence_s`, or the connection was lost.
-        """
-        while True:
-            if self._parts:
-                if not sink(self._pop()):
-                    return False
-            elif self.is_complete:
-                self.close()
-                return True
-            elif self.error is not None:
-                raise self.error
-            else:
-                self.sink = sink
-                try:
-                    if not await self._wait(silence_s):
-                        return False
-                finally:
-                    self.sink = None
-
-    def flow(self) -> bool:
-        """Give what came to the sink, if there is one; False where it wants no more."""
-        return self.sink is None or not self._parts or self.sink(self._pop())
-
-    def _wait(self, silence_s: float) -> "asyncio.Future[bool]":
-        if self._connection is None:
-            raise BrokenOffError("the reply was closed")
-        return self._connection.wait(silence_s)
-
-    def _pop(self) -> bytes:
-        data = self.body
-        self._parts.clear()
-        if self._unread_bytes > MAX_UNREAD_BYTES and self._connection is not None:
-            self._connection.resume()
-        self._unread_bytes = 0
-        return data
-
-    def close(self, *, is_ending: bool = False) -> None:
-        """Keep the connection if the reply is complete, or about to be (`is_ending`); else close it at once."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.leave(self, is_ending=is_ending)
-
-    def take(self, part: bytes) -> bool:
-        """Add to the body; False where the reader has enough for now."""
-        self._parts.append(part)
-        self._unread_bytes += len(part)
-        return self.is_whole or self._unread_bytes <= MAX_UNREAD_BYTES
-
-    @property
-    def body(self) -> bytes:
-        """What has come of the body and was not read yet; of a whole reply all of it."""
-        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class HttpClient:

@@ -15,16 +15,16 @@ from http import HTTPStatus
 
 import httptools
 
-log = logging.getLogger(__name__)
+from engine_agents.gateway.http_messages import Header, Reply, Request
 
-Header = tuple[bytes, bytes]
+log = logging.getLogger(__name__)
 
 MAX_HEAD_BYTES = 64 << 10
 MAX_BODY_BYTES = 16 << 20
 _NOT_HTTP, _HEAD_TOO_LARGE, _FAILED = 400, 431, 500
 _STATUS_LINES = {status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_LAST_CHUNK = b"0\r\n\r\n"
+_FLUSH_POLL_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,75 +42,6 @@ class Limits:
     """How long the rest of a body that nobody wants is read, so that its client can read why."""
     stop_s: float = 3.0
     """How long requests may go on once the server stops."""
-
-
-@dataclass(slots=True)
-class Request:
-    """One request. Header names are in lower case, of equal ones the first counts."""
-
-    method: bytes
-    path: str
-    query: bytes
-    headers: dict[bytes, bytes]
-    peer: str
-    is_http_11: bool
-    keeps_alive: bool = False
-    body: bytes = b""
-    is_too_large: bool = False
-    """Its body is larger than the limit, and not here."""
-
-    def header(self, name: bytes) -> str:
-        """A header's value; empty if there is none."""
-        value = self.headers.get(name)
-        return "" if value is None else value.decode("latin-1")
-
-
-class Reply:
-    """The one reply to a request: `send`, or `start`, any number of `write` and an `end`. None of them waits."""
-
-    __slots__ = ("_connection", "_has_body", "_head", "_is_chunked", "is_ended", "is_started")
-
-    def __init__(self, connection: "_Connection", *, has_body: bool, is_chunked: bool) -> None:
-        self._connection = connection
-        self._has_body = has_body
-        self._is_chunked = is_chunked
-        self._head = b""
-        self.is_started = False
-        self.is_ended = False
-
-    def send(self, status: int, headers: Sequence[Header], body: bytes) -> None:
-        """A whole reply."""
-        head = self._connection.head(status, (*headers, (b"content-length", b"%d" % len(body))))
-        self.is_started = self.is_ended = True
-        self._connection.write(head + body if self._has_body else head)
-
-    def start(self, status: int, headers: Sequence[Header]) -> None:
-        """Begin a reply of unknown length; its head leaves with its first bytes."""
-        self.is_started = True
-        framing = ((b"transfer-encoding", b"chunked"),) if self._is_chunked else ()
-        self._head = self._connection.head(status, (*headers, *framing))
-
-    def write(self, data: bytes) -> None:
-        """The next bytes of the body, at least one."""
-        if not self._has_body:
-            return
-        head, self._head = self._head, b""
-        self._connection.write(b"%b%x\r\n%b\r\n" % (head, len(data), data) if self._is_chunked else head + data)
-
-    def end(self) -> None:
-        """No more bytes follow."""
-        self.is_ended = True
-        if last := self._head + (_LAST_CHUNK if self._is_chunked and self._has_body else b""):
-            self._connection.write(last)
-
-    @property
-    def is_clogged(self) -> bool:
-        """Whether the client reads slower than it is written to: `drained` tells when it has caught up."""
-        return self._connection.is_clogged
-
-    async def drained(self) -> None:
-        """Return once the client has taken most of what was written."""
-        await self._connection.drained()
 
 
 Handler = Callable[[Request, Reply], Awaitable[None]]
@@ -147,12 +78,16 @@ async def _stop(shared: _Serving) -> None:
     shared.is_stopping = True
     for connection in list(shared.connections):
         connection.stop()
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + shared.limits.stop_s
     tasks = [connection.task for connection in shared.connections if connection.task is not None]
     if tasks:
         _, late = await asyncio.wait(tasks, timeout=shared.limits.stop_s)
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
+    while shared.connections and loop.time() < until_s:  # noqa: ASYNC110 - what was written is still on its way
+        await asyncio.sleep(_FLUSH_POLL_S)
     for connection in list(shared.connections):
         connection.abort()
     while shared.connections:  # noqa: ASYNC110 - each leaves at the loop's next turn
@@ -313,7 +248,7 @@ class _Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         if not reply.is_ended or self._shared.is_stopping:
-            self._transport.close()
+            self._close()
         elif self._closes:
             self._close_after_rest()
         elif self._waiting:
@@ -329,7 +264,12 @@ class _Connection(asyncio.Protocol):
         if self._discards:
             self._watch(self._shared.limits.linger_s)
         else:
-            self._transport.close()
+            self._close()
+
+    def _close(self) -> None:
+        """Close once all has been sent, which a client that does not read may not prevent."""
+        self._transport.close()
+        self._watch(self._shared.limits.idle_s)
 
     def _refuse_body(self, request: Request) -> None:
         """Let the handler say that the body is too large; the rest of it is read into nothing."""
@@ -370,7 +310,7 @@ class _Connection(asyncio.Protocol):
         """Close, now if nothing is being answered."""
         self._waiting.clear()
         if self.task is None:
-            self._transport.close()
+            self._close()
 
     def abort(self) -> None:
         """Close the socket at once."""
@@ -389,6 +329,9 @@ class _Connection(asyncio.Protocol):
     def _check(self) -> None:
         self._timer = None
         if self._due_s <= self._loop.time():
-            self.abort()
+            if self._transport.is_closing():
+                self.abort()
+            else:
+                self._close()
         elif self._due_s < math.inf:
             self._timer = self._loop.call_at(self._due_s, self._check)

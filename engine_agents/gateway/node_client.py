@@ -12,7 +12,8 @@ from urllib.parse import quote
 import msgspec
 
 from control.domain.topology import Node
-from engine_agents.gateway.http_client import HttpClient, HttpReply
+from engine_agents.gateway.http_client import HttpClient
+from engine_agents.gateway.http_reply import HttpReply
 from engine_agents.gateway.node_errors import (
     NodeError,
     NodeRefusedError,

@@ -8,7 +8,7 @@ from typing import Self
 import msgspec
 
 from control.domain.topology import Node
-from engine_agents.gateway.http_client import HttpReply
+from engine_agents.gateway.http_reply import HttpReply
 from engine_agents.gateway.node_errors import (
     NodeError,
     NodeRefusedError,

@@ -10,7 +10,7 @@ import msgspec
 from control.domain.answer_parser import Content, Part, Reasoning, ToolCall
 from control.domain.commit import Flush
 from engine_agents.gateway.errors import RefusalError
-from engine_agents.gateway.http_server import Header, Reply
+from engine_agents.gateway.http_messages import Header, Reply
 from engine_agents.gateway.logprobs import Document, joined
 from engine_agents.gateway.sse import DONE_EVENT, ChunkWriter, event, json_bytes
 

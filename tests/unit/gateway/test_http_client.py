@@ -5,7 +5,8 @@ import contextlib
 
 import pytest
 
-from engine_agents.gateway.http_client import MAX_UNREAD_BYTES, BrokenOffError, HttpClient
+from engine_agents.gateway.http_client import HttpClient
+from engine_agents.gateway.http_reply import MAX_UNREAD_BYTES, BrokenOffError
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

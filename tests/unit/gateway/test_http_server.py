@@ -7,9 +7,10 @@ import socket
 
 import pytest
 
-from engine_agents.gateway.http_server import MAX_HEAD_BYTES, Limits, serving
+from engine_agents.gateway.http_server import MAX_HEAD_BYTES, Limits, _Connection, serving
 
 LIMIT_S = 30.0
+LARGE = 16 << 20
 SOON_S = 0.05
 """A limit that a test waits for."""
 POST = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"
@@ -35,7 +36,7 @@ class Handler:
     async def __call__(self, request, reply):
         self.requests.append(request)
         self.began.set()
-        if request.path in {"/flood", "/half", "/stream"}:
+        if request.path in {"/flood", "/half", "/large", "/stream"}:
             reply.start(200, ((b"x-a", b"b"),))
             await getattr(self, request.path[1:])(reply)
         elif request.path == "/fail":
@@ -45,6 +46,10 @@ class Handler:
                 await self.wait()
             asked = [request.method.decode(), request.path, request.query.decode(), request.body.decode()]
             reply.send(413 if request.is_too_large else 200, (), json.dumps(asked).encode())
+
+    async def large(self, reply):
+        reply.write(bytes(LARGE))
+        reply.end()
 
     async def wait(self):
         try:
@@ -309,6 +314,31 @@ async def test_a_server_that_stops_lets_requests_end_and_closes_idle_connections
         assert await busy.reader.read() == await idle.reader.read() == b""
         with pytest.raises(ConnectionError):
             await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_server_that_stops_delivers_what_it_has_written(handler):
+    async with contextlib.AsyncExitStack() as stack:
+        async with server(handler, stop_s=LIMIT_S) as port:
+            client = await stack.enter_async_context(connected(port))
+            client.write(get("/large"))
+            await handler.began.wait()
+            reading = asyncio.create_task(client.reply())
+        assert len((await reading)[2]) == LARGE
+
+
+async def test_a_client_that_never_reads_does_not_keep_its_connection(handler, monkeypatch):
+    lost, connection_lost = asyncio.Event(), _Connection.connection_lost
+
+    def losing(connection, error):
+        connection_lost(connection, error)
+        lost.set()
+
+    monkeypatch.setattr(_Connection, "connection_lost", losing)
+    async with server(handler, idle_s=SOON_S) as port:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(get("/large"))
+            await lost.wait()
+    assert handler.began.is_set()
 
 
 async def test_a_server_that_stops_cancels_what_goes_on_for_too_long(handler):
