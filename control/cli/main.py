@@ -10,13 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
+from control.cli.access_commands import add_access_commands
 from control.cli.alert_commands import add_alert_commands
 from control.cli.annotation_commands import annotation_app
+from control.cli.audit_commands import add_audit_commands
 from control.cli.errors import CommandError
 from control.cli.fleet_commands import fleet_app
 from control.cli.operation_commands import add_operation_commands
 from control.cli.options import DEFAULT_DATA, DataOption, JsonOption, link_app, node_app
 from control.cli.policy_commands import policy_app
+from control.cli.tenant_commands import add_tenant_commands
 from control.processes import die_with_parent
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -27,6 +30,9 @@ app.add_typer(annotation_app, name="annotation")
 app.add_typer(fleet_app, name="fleet")
 app.add_typer(node_app, name="node")
 app.add_typer(link_app, name="link")
+add_access_commands(app)
+add_audit_commands(app)
+add_tenant_commands(app)
 add_operation_commands(app)
 add_alert_commands(app)
 

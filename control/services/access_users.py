@@ -121,7 +121,8 @@ def change_user(
             row.disabled_at = plane.now() if disabled else None
         if _facts(row) == before:
             return row
-        _require_an_admin(session)
+        if before == {"role": Role.ADMIN.value, "disabled": False}:
+            _require_an_admin(session)
         if row.disabled_at is not None:
             _end_ways_in(session, row)
         facts = _facts(row)
