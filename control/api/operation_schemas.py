@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field
 
-from control.api.schemas import MAX_NUMBER, Document, FromDomain, Strict
+from control.api.schemas import MAX_NUMBER, Document, FromDomain, ReasonIn, Strict
 from control.domain.operation_plans import DRAIN_TIMEOUT_S, TYPICAL_S
 from control.domain.operations import (
     Kind,
@@ -25,14 +25,13 @@ from control.services.operations import Preview
 
 MAX_TIMEOUT_S = 86_400.0
 MAX_PROBE_BYTES = 32_000_000
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=NO_CONTROLS)]
 Timeout = Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S, description="How long the node may take to come to rest.")]
 Force = Annotated[bool, Field(description="Also where the node is the last ready one of its role.")]
 
 
-class _Asked(Strict):
-    reason: str = Field(min_length=1, max_length=500)
-
+class _Asked(ReasonIn):
     def parameters(self) -> dict[str, Any]:
         """All that the operation depends on: two requests with equal ones are the same."""
         return self.model_dump(mode="json", exclude={"kind", "reason"}, exclude_none=True)

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Body, Path, Query, Response
 
 from control.api.dependencies import Operator, Plane, Viewer
 from control.api.operation_schemas import (
+    NO_CONTROLS,
     LinkProbeOut,
     NodeHealthOut,
     OperationIn,
@@ -54,7 +55,7 @@ def list_operations(
     *,
     kind: Annotated[list[Kind] | None, Query()] = None,
     state: Annotated[list[OperationState] | None, Query()] = None,
-    target: Annotated[str | None, Query(max_length=300)] = None,
+    target: Annotated[str | None, Query(max_length=300, pattern=NO_CONTROLS)] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Page[OperationOut]:

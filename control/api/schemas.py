@@ -110,7 +110,7 @@ class RevisionIn(Strict):
 class ReasonIn(Strict):
     """Why."""
 
-    reason: str = Field(min_length=1, max_length=500)
+    reason: str = Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$")
 
 
 class RevisionOut(FromDomain):

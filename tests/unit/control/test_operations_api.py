@@ -103,6 +103,8 @@ def test_operations_are_listed_newest_first_in_pages_and_filtered(operator):
         ({**DRAIN, "force": False}, 409, "is the last ready prefill node"),
         ({**DRAIN, "timeout_s": 0}, 422, ""),
         ({**DRAIN, "forec": True}, 422, ""),
+        ({**DRAIN, "node": "a\x00b"}, 422, ""),
+        ({**DRAIN, "reason": "a\x00b"}, 422, ""),
         ({"kind": "explode", "reason": "x"}, 422, ""),
         ({"kind": "switch_role", "node": "ams-p-01", "role": "cook", "reason": "x"}, 422, ""),
         ({"kind": "switch_role", "node": "ams-p-01", "role": "prefill", "reason": "x"}, 422, "already"),
