@@ -161,8 +161,8 @@ class Bench:
             "answer": case.answer,
             "prompt": case.prompt,
             "requests": result["requests"],
-            "added_p50_s": round(percentile(result[kind], 0.5) - percentile(alone[kind], 0.5), 6),
-            "added_p99_s": round(percentile(result[kind], 0.99) - percentile(alone[kind], 0.99), 6),
+            "added_p50_s": round(result[kind]["p50"] - alone[kind]["p50"], 6),
+            "added_p99_s": round(result[kind]["p99"] - alone[kind]["p99"], 6),
             "cpu_ms_per_request": round(cpu_ms, 4),
             "rps_per_core": round(1000 / cpu_ms, 1),
         }
@@ -174,11 +174,6 @@ class Bench:
             ids = Case(case.prompt_tokens, case.streams, case.path, case.answer, "ids")
             self._alone[key] = self.drive(f"{self._backend_url}/{mode}/v1/completions", ids, seconds)
         return self._alone[key]
-
-
-def percentile(values: list[float], share: float) -> float:
-    """The value below which that share lies."""
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 def cpu_s(pid: int) -> float:

@@ -1,7 +1,7 @@
 """Closed-loop load over raw connections, in a process of its own: `python benchmarks/gateway_load.py '{"url": …}'`.
 
-Prints `{"requests", "errors", "took_s", "first_s": […], "whole_s": […]}`: seconds from sending to the first byte of
-the reply's body and to its end.
+Prints `{"requests", "errors", "took_s", "first_s": {"p50", "p99"}, "whole_s": {"p50", "p99"}}`: seconds from sending to
+the first byte of the reply's body and to its end.
 """
 
 import asyncio
@@ -103,9 +103,15 @@ async def drive(spec: dict[str, Any]) -> dict[str, Any]:
         "requests": len(load.whole_s),
         "errors": load.errors,
         "took_s": time.perf_counter() - began_s,
-        "first_s": load.first_s,
-        "whole_s": load.whole_s,
+        "first_s": percentiles(load.first_s),
+        "whole_s": percentiles(load.whole_s),
     }
+
+
+def percentiles(values: list[float]) -> dict[str, float]:
+    """The values below which half and nearly all lie; none of no values."""
+    ordered = sorted(values)
+    return {f"p{rank}": ordered[min(len(ordered) - 1, rank * len(ordered) // 100)] for rank in (50, 99) if ordered}
 
 
 if __name__ == "__main__":
