@@ -15,6 +15,7 @@ from control.orders import (
     EVALUATE_ALERTS,
     REPORT_LINK,
     REPORT_POLICY,
+    REPORT_SITE,
     REPORT_STEP,
     SWEEP,
     SWEEP_OPERATIONS,
@@ -26,6 +27,7 @@ from control.services.link_rollout import LinkReport, record_link_report, sweep_
 from control.services.operation_engine import StepReport, advance_operation, record_step_report, sweep_operations
 from control.services.plane import ControlPlane
 from control.services.rollout import Report, record_report, sweep_gateways
+from control.services.sightings import record_agent
 from control.services.webhook_delivery import deliver_waiting
 from control.settings import Settings
 from control.store.session import open_database
@@ -58,6 +60,7 @@ app.conf.beat_schedule = {
 }
 tie_children_to_worker()
 log_quietly(SWEEP_OPERATIONS)
+log_quietly(REPORT_SITE)
 
 
 def _send(order: Order) -> None:
@@ -88,6 +91,12 @@ def report_policy(**arguments: Any) -> None:
 def report_link(**arguments: Any) -> None:
     """Keep what an agent says the relay of a link enforces."""
     record_link_report(_plane(), LinkReport.from_arguments(arguments))
+
+
+@app.task(name=REPORT_SITE)  # type: ignore[untyped-decorator]
+def report_site(*, site: str) -> None:
+    """Keep that the agent of a site lives."""
+    record_agent(_plane(), site)
 
 
 @app.task(name=REPORT_STEP)  # type: ignore[untyped-decorator]

@@ -30,6 +30,7 @@ from control.services.bootstrap import prepare
 from control.services.fleet import load_snapshot
 from control.services.operation_store import Stored, load_operation
 from control.services.operations import open_operation
+from control.services.sightings import load_sightings
 from control.settings import Settings
 from tests.processes import running_process, running_worker, wait_until
 from tests.services import free_port
@@ -215,11 +216,11 @@ class OperationRig:
         wait_until(self.runs_the_stored_fleet, 90)
 
     def is_healthy(self) -> bool:
-        seen = self.plane.sightings()
+        seen = load_sightings(self.plane)
         return all(judge_health(seen.get(node.name)) is Health.HEALTHY for node in self.fleet.nodes)
 
     def health(self, node: str) -> str:
-        return judge_health(self.plane.sightings().get(node)).value
+        return judge_health(load_sightings(self.plane).get(node)).value
 
     def stored(self) -> FleetSnapshot:
         with self.plane.database.reading() as session:
@@ -424,11 +425,13 @@ class Traffic:
 
 
 def switch(rig: OperationRig) -> int:
+    wait_until(lambda: rig.health(VICTIM) == "healthy", 90)
     return rig.open(Kind.SWITCH_ROLE, node=VICTIM, role="relay")
 
 
 def switch_back(rig: OperationRig) -> None:
     rig.gate.release()
+    wait_until(rig.is_healthy, 90)
     if rig.node(VICTIM).role is not Role.PREFILL:
         back = rig.wait_over(rig.open(Kind.SWITCH_ROLE, node=VICTIM, role="prefill"))
         assert back.operation.state is OperationState.DONE, back.row.error

@@ -19,6 +19,7 @@ from control.domain.staleness import judge_health
 from control.services import fleet, operations
 from control.services.operation_store import Stored, load_operation, load_operations, load_typical_s
 from control.services.plane import ControlPlane
+from control.services.sightings import load_sightings
 
 router = APIRouter(tags=["operations"])
 
@@ -108,7 +109,7 @@ def list_probes(
 @router.get("/node-health")
 def list_node_health(plane: Plane, _: Viewer) -> Page[NodeHealthOut]:
     """What observers last saw of every node: healthy, stalled, unreachable, or stale, which is none of these."""
-    sightings = plane.sightings()
+    sightings = load_sightings(plane)
     with plane.database.reading() as session:
         nodes = fleet.load_nodes(session)
     return Page(

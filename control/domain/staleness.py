@@ -7,6 +7,7 @@ from enum import StrEnum
 from control.domain.topology import Node, NodeState
 
 STALE_AFTER_S = 10.0
+AGENT_SILENT = "agent_silent"
 
 
 class Health(StrEnum):
@@ -43,6 +44,8 @@ def why_stale(node: str, sighting: Sighting | None) -> str:
     """The words for a refusal."""
     if sighting is None:
         return f"{node} is stale: no observer has reported it"
+    if sighting.state == AGENT_SILENT:
+        return f"{node} is stale: the agent of its site has been silent for {sighting.age_s:.0f} s"
     return f"{node} is stale: last seen {sighting.age_s:.0f} s ago"
 
 

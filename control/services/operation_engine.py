@@ -27,6 +27,7 @@ from control.services.operation_orders import order_again, orders_of
 from control.services.operation_stages import Scene, perform
 from control.services.operation_store import Stored, load_open_rows, load_operation, next_fence, save_operation
 from control.services.plane import ControlPlane
+from control.services.sightings import load_sightings
 from control.store.session import UnitOfWork
 from control.store.tables import LinkProbeRow
 
@@ -73,7 +74,7 @@ def advance_operation(plane: ControlPlane, number: int) -> bool:
     Returns:
         Whether it is open still.
     """
-    sightings = plane.sightings()
+    sightings = load_sightings(plane)
     with plane.database.unit_of_work(plane.send) as work:
         try:
             stored = load_operation(work.session, number, lock=True)
@@ -102,7 +103,7 @@ def record_step_report(plane: ControlPlane, report: StepReport) -> bool:
     Returns:
         Whether it was taken.
     """
-    sightings = plane.sightings()
+    sightings = load_sightings(plane)
     with plane.database.unit_of_work(plane.send) as work:
         try:
             stored = load_operation(work.session, report.operation_id, lock=True)

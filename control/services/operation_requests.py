@@ -33,6 +33,7 @@ from control.services.policies import (
     load_revision,
     preview_revision,
 )
+from control.services.sightings import load_sightings
 
 DEFAULT_PROBE_BYTES = 4_000_000
 SHAPE_FIELDS = ("rate_cap_bytes_per_s", "flow_cap_bytes_per_s", "streams_per_transfer", "max_transfers")
@@ -119,7 +120,7 @@ def plan_request(plane: ControlPlane, kind: Kind, parameters: Mapping[str, Any])
         NotFoundError: its node, link, site or revision is unknown.
         ConflictError: the fleet, or what is known of it, does not allow it now.
     """
-    sightings = plane.sightings()
+    sightings = load_sightings(plane)
     with plane.database.reading() as session:
         request = _PLANNERS[kind](_Asked(session, sightings, parameters))
     return replace(request, target=target_of(kind, parameters), parameters=dict(parameters))

@@ -22,6 +22,7 @@ from control.services.operation_store import (
     save_operation,
 )
 from control.services.plane import ControlPlane
+from control.services.sightings import load_sightings
 from control.store.tables import LinkProbeRow, OperationRow
 
 
@@ -97,7 +98,7 @@ def cancel_operation(plane: ControlPlane, principal: Principal, number: int, rea
         ConflictError: it is over.
     """
     require_role(principal, Role.OPERATOR)
-    sightings = plane.sightings()
+    sightings = load_sightings(plane)
     with plane.database.unit_of_work(plane.send) as work:
         stored = load_operation(work.session, number, lock=True)
         if not stored.operation.state.is_open:

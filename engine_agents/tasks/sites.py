@@ -5,15 +5,20 @@ import os
 from pathlib import Path
 from typing import Any
 
-from control.orders import WATCH_FLEET
+from control.celery_app import send_order
+from control.orders import CONTROL_QUEUE, REPORT_SITE, WATCH_FLEET, Order
 from engine_agents.observer.config import watched_path
 from engine_agents.tasks.celery import app, settings
 
 
 @app.task(name=WATCH_FLEET)  # type: ignore[untyped-decorator]
 def watch_fleet(*, site: str, fleet: dict[str, Any]) -> None:
-    """Replace the file where the fleet is another one; the observer looks at it before each round."""
+    """Replace the file where the fleet is another one, and say that this site's agent lives.
+
+    The observer looks at the file before each round.
+    """
     write_watched(watched_path(settings.data_dir, site), fleet)
+    send_order(app, Order(REPORT_SITE, CONTROL_QUEUE, {"site": site}))
 
 
 def write_watched(path: Path, fleet: dict[str, Any]) -> bool:

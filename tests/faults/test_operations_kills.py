@@ -2,7 +2,7 @@
 
 import pytest
 
-from control.domain.operations import OperationState, Stage
+from control.domain.operations import Kind, OperationState, Stage
 from control.domain.topology import NodeState, Role
 from control.errors import ConflictError
 from tests.operation_rig import (
@@ -98,12 +98,13 @@ def test_a_broker_that_loses_everything(rig, words, stage):
     wait_until(rig.is_healthy)
 
 
-def test_what_stops_being_seen_is_stale_and_nothing_is_done_to_it(rig):
+@pytest.mark.parametrize("part", ["observers", "agents"])
+def test_a_site_that_falls_silent_is_stale_and_nothing_is_done_to_it(rig, part):
     wait_until(rig.is_healthy)
-    rig.observers["ams"].kill()
-    wait_until(lambda: "stale" in rig.health(VICTIM))
+    getattr(rig, part)["ams"].kill()
+    wait_until(lambda: rig.health(VICTIM) == "stale", 90)
     with pytest.raises(ConflictError, match=f"{VICTIM} is stale"):
-        switch(rig)
+        rig.open(Kind.SWITCH_ROLE, node=VICTIM, role="relay")
     assert rig.health("fra-md-01") == "healthy"
-    rig.observers["ams"].start()
-    wait_until(rig.is_healthy)
+    getattr(rig, part)["ams"].start()
+    wait_until(rig.is_healthy, 90)

@@ -9,7 +9,7 @@ from sqlmodel import select
 
 from control.domain.operations import Kind, OperationState, Stage, StepState, Verdict
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT
-from control.domain.staleness import Sighting
+from control.domain.staleness import Health, Sighting, judge_health
 from control.domain.topology import FleetSnapshot, Gateway, Link, Node, NodeState, Role, Site
 from control.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from control.orders import (
@@ -45,6 +45,7 @@ from control.services.operations import (
 )
 from control.services.policies import find_active_number, found_policy
 from control.services.rollout import Report, record_report
+from control.services.sightings import load_sightings, record_agent
 from control.store.tables import AuditEventRow
 
 OPERATOR = Principal("olga", AccessRole.OPERATOR)
@@ -326,6 +327,22 @@ def test_automation_refuses_to_act_on_stale_data_and_says_so(fleet):
     fleet.seen = {}
     with pytest.raises(ConflictError, match=r"no other prefill node is known to be healthy: .* no observer"):
         fleet.open(Kind.DRAIN, node="ams-p-02")
+
+
+def test_the_nodes_of_a_site_whose_agent_is_silent_are_stale_until_it_answers(fleet):
+    record_agent(fleet.plane, "ams")
+    record_agent(fleet.plane, "fra")
+    fleet.clock.advance(seconds=31)
+    record_agent(fleet.plane, "fra")
+    seen = load_sightings(fleet.plane)
+    assert {name: judge_health(seen[name]) for name in ("ams-p-01", "fra-md-01")} == {
+        "ams-p-01": Health.STALE,
+        "fra-md-01": Health.HEALTHY,
+    }
+    with pytest.raises(ConflictError, match="ams-p-01 is stale: the agent of its site has been silent for 31 s"):
+        fleet.open(Kind.RESTART, node="ams-p-01")
+    record_agent(fleet.plane, "ams")
+    assert fleet.open(Kind.RESTART, node="ams-p-01")
 
 
 def test_a_node_that_turns_stale_before_it_is_held_stops_the_operation(fleet):
