@@ -30,9 +30,12 @@ def load_requests(
     *figures: str,
     before_s: float = 0.0,
 ) -> dict[Group, RequestSums]:
-    """Requests of the window that ends `before_s` ago; it is as long as asked for or up to one span longer."""
-    until_s = now_s - before_s
+    """Requests of a window that is as long as asked for, or up to one span longer.
+
+    It ends now, or at least `before_s` ago, and then holds nothing that is younger.
+    """
     resolution = resolution_for(window_s)
+    until_s = resolution.start_s(now_s - before_s) if before_s else now_s
     spans = Spans(resolution, resolution.start_s(until_s - window_s), until_s)
     return sum_request_rollups(session, spans, group, figures)
 

@@ -15,7 +15,7 @@ from control.store.session import open_database
 
 SHORT_PASS = {
     *("test_store", "test_migrations", "test_fleet", "test_policies", "test_rollout"),
-    *("test_rollups_store", "test_alerts_evaluation"),
+    *("test_rollups_store", "test_alerts_replicas"),
 }
 
 FLEET = FleetSnapshot(

@@ -61,6 +61,16 @@ def test_a_window_holds_what_it_should_and_at_most_one_span_more(plane):
     assert [resolution_for(window_s) for window_s in (300, 3600, 30 * DAY_S)] == [FINE, MIDDLE, COARSE]
 
 
+def test_a_window_that_ended_before_holds_nothing_younger(plane, clock):
+    for _ in range(40):
+        clock.advance(seconds=17)
+        write_requests(plane, age_s=0)
+        now_s = plane.now().timestamp()
+        with plane.database.reading() as session:
+            before = load_requests(session, now_s, 6 * HOUR_S, lambda key: key.at_s, "requests", before_s=300)
+        assert all(at_s + 300 <= now_s - 300 for at_s in before)
+
+
 def test_links_and_sites_are_summed_by_name(plane):
     write_link(plane, samples=2, total_bytes=100, seconds=2.0)
     write_link(plane, age_s=50, samples=1, total_bytes=50, flaps=1)

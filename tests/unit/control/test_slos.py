@@ -177,7 +177,7 @@ def test_objectives_over_rest(operator, seeded):
     assert operator.get(f"{API}/mine").status_code == 404
 
 
-@pytest.mark.parametrize("change", [{"target": 1}, {"indicator": "x"}, {"threshold_s": "NaN"}, {"more": 1}])
-def test_wrong_fields_are_refused(operator, change):
-    body = {"name": "mine", "indicator": "ttft", "target": 0.99, "threshold_s": 2, **change}
-    assert operator.post(API, json=body).status_code == 422
+def test_wrong_fields_are_refused(operator):
+    for change in [{"target": 1}, {"indicator": "x"}, {"threshold_s": "NaN"}, {"more": 1}]:
+        body = {"name": "mine", "indicator": "ttft", "target": 0.99, "threshold_s": 2, **change}
+        assert operator.post(API, json=body).status_code == 422, change
