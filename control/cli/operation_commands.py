@@ -1,11 +1,13 @@
 """`pdd node`, `pdd link`, `pdd rebalance` and `pdd operation`: what changes a running fleet."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from control.cli.errors import CommandError
 from control.cli.options import DEFAULT_DATA, DataOption, JsonOption, ReasonOption, link_app, node_app
 
 operation_app = typer.Typer(no_args_is_help=True, help="Watch, cancel and retry operations.")
@@ -100,7 +102,14 @@ def rebalance(
     as_json: JsonOption = False,
 ) -> None:
     """Switch roles at a site, one node at a time, until P : RLD : MD is the target."""
+    from control.cli.fleet_client import find_fleet
+    from control.cli.operation_client import render_plan, request, tell
+
     body = {"kind": "rebalance", "site": site, "target": target}
+    if not dry_run:
+        # Which nodes will change is seen before the first one does. One that is under way has no plan any more.
+        with suppress(CommandError):
+            tell(render_plan(request(find_fleet(data), {**body, "reason": "to show the plan"}, dry_run=True)))
     _run(data, body, reason, wait=wait, dry_run=dry_run, as_json=as_json)
 
 

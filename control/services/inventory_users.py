@@ -28,8 +28,9 @@ def _operation_users(session: Session, ref: ItemRef) -> list[FieldProblem]:
     rows = session.exec(
         select(OperationRow).where(col(OperationRow.open_key).is_not(None)).order_by(col(OperationRow.id))
     )
+    subject = f"{ref.kind.singular}/{ref.name}"
     return [
         FieldProblem(f"operations.{row.id}", f"The operation {row.kind} is under way on the {ref}.")
         for row in rows
-        if ref.name in row.subjects or ref.name == row.target
+        if subject in row.subjects or subject == row.target
     ]

@@ -108,7 +108,6 @@ def run(*arguments):
             {"kind": "switch_role", "node": "n1", "role": "relay", "timeout_s": 9.0, "force": False},
         ),
         (["node", "restart", "n1"], {"kind": "restart", "node": "n1", "timeout_s": 300.0, "force": False}),
-        (["rebalance", "ams", "3:1:0"], {"kind": "rebalance", "site": "ams", "target": "3:1:0"}),
         (
             ["link", "shape", "l", "--rate-cap", "1e6", "--flow-cap", "none", "--streams", "2"],
             {
@@ -170,6 +169,21 @@ def test_a_dry_run_is_a_query_and_prints_the_plan(api):
     result = run("node", "drain", "n1", "--dry-run")
     assert "would take 1 steps" in result.stdout
     assert calls[0][1] == "/operations?dry_run=true"
+
+
+def test_a_rebalance_shows_its_plan_before_it_begins(api):
+    calls, answers = api
+    moves = {"moves": [{"node": "p3", "from": "prefill", "to": "relay"}]}
+    answers.append({"kind": "rebalance", "target": "site/ams", "steps": [step("hold", "pending")], "result": moves})
+    answers.append(operation("pending", step("hold", "pending")))
+    result = run("rebalance", "ams", "2:2:0", "--reason", "because", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["id"]) == (0, 7)
+    assert "p3: prefill → relay" in result.stderr
+    body = {"kind": "rebalance", "site": "ams", "target": "2:2:0"}
+    assert calls == [
+        ("POST", "/operations?dry_run=true", {**body, "reason": "to show the plan"}),
+        ("POST", "/operations", {**body, "reason": "because"}),
+    ]
 
 
 def test_the_list_is_filtered_by_the_server(api):

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 from sqlmodel import select
 
+from control.domain.inventory import ItemRef
+from control.domain.inventory import Kind as ItemKind
 from control.domain.operations import Kind, OperationState, Stage, StepState, Verdict
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT
 from control.domain.staleness import Health, Sighting, judge_health
@@ -27,6 +29,7 @@ from control.services.access import Role as AccessRole
 from control.services.audit import load_events
 from control.services.fleet import load_nodes, load_snapshot, seed_fleet
 from control.services.fleet_push import watch_orders
+from control.services.inventory_users import outside_users
 from control.services.link_rollout import LinkReport, record_link_report
 from control.services.operation_engine import (
     STEP_LEASE_S,
@@ -413,6 +416,19 @@ def test_who_may_not_and_what_is_not_is_refused(fleet):
         open_operation(fleet.plane, OPERATOR, Kind.DRAIN, {"node": "ams-p-01"}, " ")
     with pytest.raises(NotFoundError, match="There is no operation 7"):
         fleet.load(7)
+
+
+def test_who_is_under_an_open_operation_is_in_use(fleet):
+    number = fleet.open(Kind.PROBE_LINK, link="ams-fra")
+    drain = fleet.open(Kind.DRAIN, node="ams-p-01")
+    with fleet.plane.database.reading() as session:
+        for ref, users in (
+            (ItemRef(ItemKind.NODE, "ams-p-01"), [f"operations.{drain}"]),
+            (ItemRef(ItemKind.NODE, "ams-p-02"), []),
+            (ItemRef(ItemKind.LINK, "ams-fra"), [f"operations.{number}"]),
+            (ItemRef(ItemKind.SITE, "ams"), []),
+        ):
+            assert [user.path for user in outside_users(session, ref)] == users
 
 
 def test_every_change_is_in_the_audit_trail_under_who_asked(fleet):
