@@ -14,6 +14,7 @@ ControlError
 ├── IdempotencyKeyReusedError  the key belongs to another request
 ├── RequestInProgressError     the same request is being carried out
 ├── AnswerLostError            the same request was carried out, and nobody knows the answer
+├── TooManyStreamsError        close an event stream first
 ├── BodyTooLargeError
 ├── TooManyAttemptsError       wait before the next sign-in
 └── DatabaseUnavailableError   nothing can be read or stored at the moment
@@ -97,6 +98,12 @@ class AnswerLostError(ControlError):
     """The same request was carried out, but its answer was lost: look at what it was to change."""
 
 
+class TooManyStreamsError(ControlError):
+    """Too many event streams are open; close one, or come back later."""
+
+    retry_after_s = 5
+
+
 class BodyTooLargeError(ControlError):
     """The body is too large."""
 
@@ -138,6 +145,7 @@ FACES: dict[type[ControlError], Face] = {
     IdempotencyKeyReusedError: Face(422, "idempotency-key-reused", "The key belongs to another request"),
     RequestInProgressError: Face(409, "request-in-progress", "The request is being carried out"),
     AnswerLostError: Face(409, "answer-lost", "The answer was lost"),
+    TooManyStreamsError: Face(429, "too-many-streams", "Too many streams"),
     BodyTooLargeError: Face(413, "body-too-large", "The body is too large"),
     TooManyAttemptsError: Face(429, "too-many-attempts", "Too many attempts"),
     DatabaseUnavailableError: Face(503, "database-unavailable", "The database is not available"),

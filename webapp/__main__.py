@@ -18,8 +18,9 @@ class Server(uvicorn.Server):
     """Ends the live streams when it is told to stop; it would otherwise wait for browsers that never leave."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Remember the signal, and close the feed."""
+        """Remember the signal, and close the feeds."""
         self.config.app.state.feed.close()  # type: ignore[union-attr]
+        self.config.app.state.events.close()  # type: ignore[union-attr]
         super().handle_exit(sig, frame)
 
 

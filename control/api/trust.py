@@ -4,7 +4,8 @@ from collections.abc import Collection
 
 from fastapi import APIRouter, FastAPI
 
-from control.api import audit, problem_types, tokens, users
+from control.api import audit, events, problem_types, tokens, users
+from control.api.event_hub import EventHub
 from control.api.guard import Guard
 from control.api.idempotency import Idempotency
 from control.api.openapi import install_openapi
@@ -12,7 +13,7 @@ from control.api.problems import PageErrorHandler
 from control.services.plane import ControlPlane
 
 router = APIRouter()
-for _module in (users, tokens, audit, problem_types):
+for _module in (users, tokens, audit, events, problem_types):
     router.include_router(_module.router)
 
 
@@ -20,6 +21,7 @@ def install_trust(
     app: FastAPI, plane: ControlPlane, page_error: PageErrorHandler | None, open_paths: Collection[str]
 ) -> None:
     """Put the guard before everything and the store of repeated answers behind it, and tell programs of both."""
+    app.state.events = EventHub(plane)
     install_openapi(app)
     app.add_middleware(Idempotency, plane=plane)
     app.add_middleware(Guard, plane=plane, page_error=page_error, open_paths=open_paths)

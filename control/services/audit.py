@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col, func, select
 
 from control.domain.audit import Break, ChainedEvent, ChainHead, ChainVerdict, Fault, verify_chain
 from control.services.plane import ControlPlane
@@ -59,6 +59,11 @@ def load_events_after(
     """Events, oldest first, newer than the given one."""
     query = select(AuditEventRow).where(col(AuditEventRow.id) > after_id, *_conditions(wanted))
     return session.exec(query.order_by(col(AuditEventRow.id)).limit(limit)).all()
+
+
+def load_newest_id(session: Session) -> int:
+    """Id of the newest event; 0 before the first."""
+    return session.exec(select(func.max(AuditEventRow.id))).one() or 0
 
 
 def export_events(plane: ControlPlane, wanted: AuditFilter = EVERYTHING) -> Iterator[ChainedEvent]:

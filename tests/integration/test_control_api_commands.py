@@ -175,6 +175,23 @@ def test_what_cannot_be_done_is_one_sentence_and_exit_code_1(pdd, arguments, tol
     assert "Traceback" not in error
 
 
+def test_a_program_hears_of_a_change_over_http_and_goes_on_where_it_stopped(server, data, pdd):
+    headers = {"Authorization": f"Bearer {DataFolder(data).secrets().operator_token}"}
+    with httpx.Client(base_url=f"{server}/api/v1", headers=headers, trust_env=False, timeout=60) as client:
+        pdd("tenant", "create", "acme")
+        [made] = client.get("/audit", params={"action": "tenant.create"}).json()["items"]
+        before = {"Last-Event-ID": str(made["id"] - 1)}
+        with client.stream("GET", "/events", headers=before, params={"target": "tenant/"}) as reply:
+            assert (reply.status_code, reply.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+            lines = reply.iter_lines()
+            assert next(line for line in lines if line.startswith("id: ")) == f"id: {made['id']}"
+            assert json.loads(next(lines).removeprefix("data: "))["target"] == "tenant/acme"
+            pdd("tenant", "delete", "acme")
+            assert "tenant.delete" in next(line for line in lines if line.startswith("data: "))
+        assert client.get("/events", headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert client.get("/events", headers={"Last-Event-ID": "x"}).status_code == 422
+
+
 def test_no_secret_is_found_where_none_belongs(pdd, plane, server, data, caplog):
     caplog.set_level(logging.DEBUG)
     admin_password = ensure_admin(plane)

@@ -1,14 +1,12 @@
 """The Live page, its snapshot and its stream."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
-from fastapi.responses import HTMLResponse, StreamingResponse
-from starlette.types import Send
+from fastapi.responses import HTMLResponse
 
 from control.api.dependencies import Plane, Viewer
+from control.api.event_stream import STREAM_HEADERS, EventStream, until_gone
 from control.services.fleet import load_sites
 from webapp.charts import BUCKETS, live_figures
 from webapp.feed import FeedUnreachableError, LiveFeed
@@ -29,19 +27,6 @@ def get_feed(request: Request) -> LiveFeed:
 
 Feed = Annotated[LiveFeed, Depends(get_feed)]
 PagesDep = Annotated[Pages, Depends(get_pages)]
-
-
-class EventStream(StreamingResponse):
-    """Server-sent events whose source is closed as soon as the browser has gone."""
-
-    media_type = "text/event-stream"
-
-    async def stream_response(self, send: Send) -> None:
-        """Send until either side ends."""
-        if not isinstance(self.body_iterator, AsyncGenerator):
-            raise TypeError("events must come from an asynchronous generator")
-        async with aclosing(self.body_iterator):
-            await super().stream_response(send)
 
 
 @router.get("/")
@@ -83,14 +68,4 @@ async def events(
     start: Annotated[str, Query(alias="from")] = "",
 ) -> EventStream:
     """Ticks after `Last-Event-ID`, or after `from` on a first connection; `reset` where that is too long ago."""
-    headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
-    return EventStream(_until_gone(request, feed.stream(last_event_id or start)), headers=headers)
-
-
-async def _until_gone(request: Request, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """A server may swallow what is sent to a closed connection, so look before each event."""
-    async with aclosing(chunks):
-        async for chunk in chunks:
-            if await request.is_disconnected():
-                return
-            yield chunk
+    return EventStream(until_gone(request, feed.stream(last_event_id or start)), headers=STREAM_HEADERS)
