@@ -135,6 +135,8 @@ def _drain(asked: _Asked) -> Request:
 
 def _undrain(asked: _Asked) -> Request:
     node = asked.node()
+    if node.state is NodeState.DISABLED:
+        raise ConflictError(f"{node.name} is disabled.")
     return _node_request(Kind.UNDRAIN, node, plan_undrain(node))
 
 

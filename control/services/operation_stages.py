@@ -74,6 +74,8 @@ def _admit(scene: Scene, step: Step) -> Report:
     node = _lock_node(scene, step.plan.subject)
     if node is None:
         return _gone(step)
+    if node.state == NodeState.DISABLED:
+        return Report(Verdict.FAILED, error=f"{node.name} has been disabled meanwhile")
     _change_node(scene, node, "node.admit", state=NodeState.READY)
     return Report(Verdict.DONE)
 
@@ -83,7 +85,9 @@ def _restore(scene: Scene, step: Step) -> Report:
     if node is None:
         return _gone(step)
     before = step.plan.arguments
-    _change_node(scene, node, "node.restore", role=Role(before["role"]), state=NodeState(before["state"]))
+    # Whoever disabled it meanwhile meant it.
+    state = NodeState.DISABLED if node.state == NodeState.DISABLED else NodeState(before["state"])
+    _change_node(scene, node, "node.restore", role=Role(before["role"]), state=state)
     return Report(Verdict.DONE)
 
 

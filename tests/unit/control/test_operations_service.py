@@ -49,7 +49,7 @@ from control.services.operations import (
 from control.services.policies import find_active_number, found_policy
 from control.services.rollout import Report, record_report
 from control.services.sightings import load_sightings, record_agent
-from control.store.tables import AuditEventRow
+from control.store.tables import AuditEventRow, NodeRow
 
 OPERATOR = Principal("olga", AccessRole.OPERATOR)
 VIEWER = Principal("vera", AccessRole.VIEWER)
@@ -416,6 +416,20 @@ def test_who_may_not_and_what_is_not_is_refused(fleet):
         open_operation(fleet.plane, OPERATOR, Kind.DRAIN, {"node": "ams-p-01"}, " ")
     with pytest.raises(NotFoundError, match="There is no operation 7"):
         fleet.load(7)
+
+
+def test_a_node_that_is_disabled_meanwhile_stays_disabled(fleet):
+    number = fleet.open(Kind.SWITCH_ROLE, node="ams-p-01", role="relay")
+    fleet.run(number, until=Stage.WARM)
+    with fleet.plane.database.unit_of_work(fleet.orders.append) as work:
+        work.session.get_one(NodeRow, "ams-p-01").state = NodeState.DISABLED.value
+    fleet.answer(fleet.take(WARM_NODE))
+    stored = fleet.run(number)
+    assert stored.row.error == "admit of ams-p-01: ams-p-01 has been disabled meanwhile"
+    assert (fleet.node("ams-p-01").role, fleet.node("ams-p-01").state) == (Role.PREFILL, NodeState.DISABLED)
+    for kind, parameters in ((Kind.UNDRAIN, {}), (Kind.DRAIN, {}), (Kind.SWITCH_ROLE, {"role": "main"})):
+        with pytest.raises(ConflictError, match="ams-p-01 is disabled"):
+            fleet.open(kind, node="ams-p-01", **parameters)
 
 
 def test_who_is_under_an_open_operation_is_in_use(fleet):
