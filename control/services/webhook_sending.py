@@ -85,7 +85,7 @@ async def _post(message: Message, target: Target, address: Address, timestamp: i
     # The certificate is that of the name, although the connection goes to the address.
     extensions = {"sni_hostname": target.host}
     async with (
-        httpx.AsyncClient(trust_env=False, follow_redirects=False) as client,
+        httpx.AsyncClient(verify=target.scheme == "https", trust_env=False, follow_redirects=False) as client,
         client.stream("POST", url, content=body, headers=headers, extensions=extensions) as response,
     ):
         return Receipt(response.status_code, "" if response.is_success else f"answered {response.status_code}")

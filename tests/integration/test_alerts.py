@@ -1,6 +1,7 @@
 """From a gateway's records to a receiver: Valkey, the telemetry consumer, the control worker and its beat, all real."""
 
 import itertools
+import json
 import sys
 import time
 from contextlib import ExitStack
@@ -86,8 +87,9 @@ class Rig:
             return [row.state for row in session.exec(select(AlertRow).where(AlertRow.rule == RULE.name))]
 
     def told(self):
-        """What the receiver was told, by message."""
-        return [(body["status"], body["alerts"][0]["labels"]["site"]) for body in self.receiver.bodies]
+        """What the receiver was told, each message once however often it was sent."""
+        messages = {headers["X-PDD-Delivery"]: json.loads(body) for headers, body in self.receiver.requests}
+        return [(body["status"], body["alerts"][0]["labels"]["site"]) for body in messages.values()]
 
 
 @pytest.fixture
@@ -111,13 +113,11 @@ def rig(tmp_path):
 def test_slow_requests_reach_the_receiver_once_although_two_replicas_evaluate_and_their_end_does_too(rig):
     rig.send(20, 9.0)
     rig.receiver.statuses = [500, 200]  # the first message has to be sent again
-    wait_until(lambda: len(rig.told()) >= 2, PATIENCE_S)
-    assert rig.told() == [("firing", "ams")] * 2
+    wait_until(lambda: len(rig.receiver.requests) >= 2, PATIENCE_S)
+    assert rig.told() == [("firing", "ams")]
     assert rig.states() == ["firing"]
-    first, second = (request[0] for request in rig.receiver.requests[:2])
-    assert first["X-PDD-Delivery"] == second["X-PDD-Delivery"]
     assert rig.receiver.is_signed(1, rig.secret)
     rig.send(200, 0.1)
-    wait_until(lambda: len(rig.told()) >= 3, PATIENCE_S)
-    assert rig.told()[2:] == [("resolved", "ams")]
+    wait_until(lambda: len(rig.told()) >= 2, PATIENCE_S)
+    assert rig.told() == [("firing", "ams"), ("resolved", "ams")]
     assert rig.states() == ["resolved"]

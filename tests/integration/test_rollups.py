@@ -208,6 +208,7 @@ async def test_link_counters_go_on_across_a_restart(redis, database, new_consume
     assert (sums.samples, sums.total_bytes, sums.relay_bytes, sums.seconds) == (4, 1500, 1500, pytest.approx(3.0))
 
 
+@pytest.mark.timeout(300)
 async def test_a_consumer_that_is_killed_while_it_writes_doubles_and_loses_nothing(
     redis, valkey, database_url, database
 ):

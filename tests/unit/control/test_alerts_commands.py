@@ -17,12 +17,19 @@ from control.cli.data_folder import DataFolder, Running
 from control.cli.errors import CommandError
 from control.cli.main import app
 from control.domain.webhook_targets import parse_networks
+from control.services import webhook_sending
 from control.services.access import Role
 from control.services.alert_evaluation import evaluate_alerts
 from control.services.credentials import ensure_token
 from control.settings import Settings
 from tests.unit.control.rollup_writers import hear, write_requests
 from tests.unit.control.webhook_receiver import running_receiver
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch):
+    """On a busy machine a receiver of ours may take longer than one in earnest."""
+    monkeypatch.setattr(webhook_sending, "TIMEOUT_S", 60.0)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from sqlmodel import select
 
 from control.domain.alert_rules import AlertRule
 from control.domain.webhook_targets import parse_networks
+from control.services import webhook_sending
 from control.services.access import Principal, Role
 from control.services.alert_evaluation import evaluate_alerts
 from control.services.alert_rules import create_rule
@@ -20,6 +21,12 @@ from tests.unit.control.webhook_receiver import running_receiver
 
 OLGA = Principal("olga", Role.OPERATOR)
 SLOW = AlertRule("slow", "ttft_p99_s", 5.0, window_s=60, for_s=0, clear_for_s=0)
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch):
+    """On a busy machine a receiver of ours may take longer than one in earnest."""
+    monkeypatch.setattr(webhook_sending, "TIMEOUT_S", 60.0)
 
 
 @pytest.fixture
