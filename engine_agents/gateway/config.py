@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from control.domain.policy_scopes import Scope, merge_policy, overrides_of
 
 from control.domain.answer_parser import AnswerFormat
 from control.domain.links import link_under
 from control.domain.policy import Policy, PolicyError, parse_policy
+from control.domain.policy_scopes import Scope, merge_policy, overrides_of
 from control.domain.topology import FleetSnapshot, Link, Node, NodeState, Role, Tenant
 
 log = logging.getLogger(__name__)

@@ -216,6 +216,20 @@ def test_every_type_of_a_problem_is_listed_once(app, callers):
         assert client.get(f"{API}/sites", params={"cursor": "\0"}).json()["type"] in types
 
 
+def test_the_api_alone_has_security_headers_too_and_turns_pages_of_other_sites_away(app, callers):
+    with TestClient(app, headers=callers()) as client:
+        for path in ("/sites", "/nowhere"):
+            headers = client.get(API + path).headers
+            assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+            assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
+            assert "strict-transport-security" not in headers
+        foreign = client.post(f"{API}/tokens", json={}, headers={"Origin": "https://evil.example"})
+        assert (foreign.status_code, foreign.json()["type"]) == (403, "urn:pdd:problem:cross-site")
+        assert "content-security-policy" in foreign.headers
+    with TestClient(app, base_url="https://testserver") as client:
+        assert "max-age" in client.get(f"{API}/sites").headers["strict-transport-security"]
+
+
 def test_a_nul_in_a_text_is_refused_and_no_crash(app, callers):
     with TestClient(app, headers=callers(), raise_server_exceptions=False) as client:
         for path, body in (

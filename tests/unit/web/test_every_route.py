@@ -79,7 +79,7 @@ async def test_no_route_that_changes_anything_answers_without_credentials(visito
     changing = [(method, path) for method, path in routes if method not in SAFE]
     assert len(changing) > 15
     for method, path in changing:
-        for more, body in BODIES:
+        for more, body in BODIES if not credentials else BODIES[:1]:
             reply = await visitor.request(method, sample(path), headers={**credentials, **more}, **body)
             is_no_form = path in OPEN_PATHS and reply.status_code == 400
             assert is_sent_away(reply) or is_no_form, (method, path, reply.status_code)

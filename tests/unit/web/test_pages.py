@@ -42,6 +42,15 @@ async def test_a_wrong_password_is_told_at_its_field(visitor):
     assert 'value="admin"' in reply.text
 
 
+async def test_too_many_wrong_passwords_are_told_when_to_come_back(visitor):
+    for _ in range(5):
+        assert (await visitor.post("/login", data={"username": "admin", "password": "wrong"})).status_code == 401
+    reply = await visitor.post("/login", data={"username": "admin", "password": "wrong"})
+    assert reply.status_code == 429
+    assert 0 < int(reply.headers["retry-after"]) <= 300
+    assert "try again" in reply.text
+
+
 @pytest.mark.parametrize(
     ("wanted", "reached"),
     [
