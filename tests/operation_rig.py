@@ -99,7 +99,7 @@ class Gate:
 
     def _serve(self, client: socket.socket) -> None:
         with suppress(OSError), client:
-            first = client.recv(1 << 16)
+            first = _read_request(client)
             is_held = bool(self._held) and self._held in first
             if is_held and not self._holds_answer:
                 self._wait()
@@ -118,6 +118,23 @@ class Gate:
     def _wait(self) -> None:
         self.caught.set()
         self._released.wait(120)
+
+
+def _read_request(client: socket.socket) -> bytes:
+    """The first request with its body, which may come apart from its head."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = client.recv(1 << 16)
+        if not piece:
+            return data
+        data += piece
+    head, _, body = data.partition(b"\r\n\r\n")
+    lengths = [line[15:] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+    missing_bytes = int(lengths[0]) - len(body) if lengths else 0
+    while missing_bytes > 0 and (piece := client.recv(1 << 16)):
+        data += piece
+        missing_bytes -= len(piece)
+    return data
 
 
 def _has_left(client: socket.socket) -> bool:

@@ -49,15 +49,6 @@ def why_stale(node: str, sighting: Sighting | None) -> str:
     return f"{node} is stale: last seen {sighting.age_s:.0f} s ago"
 
 
-def silent_sites(nodes: Iterable[Node], sightings: Sightings) -> list[str]:
-    """Sites all of whose nodes are stale: their observer or the whole site is silent."""
-    by_site: dict[str, bool] = {}
-    for node in nodes:
-        is_stale = judge_health(sightings.get(node.name)) is Health.STALE
-        by_site[node.site] = by_site.get(node.site, True) and is_stale
-    return sorted(site for site, is_silent in by_site.items() if is_silent)
-
-
 def why_not_held(nodes: Iterable[Node], node: Node, sightings: Sightings, *, automatic: bool, force: bool) -> str:
     """Why a node may not be taken from the gateways; empty where it may.
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from control.domain.lifecycle import evidence_of, judge_rest
 from control.domain.operations import Stage, Step, StepPlan, StepState, Verdict
 from control.domain.rebalance import ROLES, RebalanceError, parse_ratio, plan_rebalance, target_counts
-from control.domain.staleness import Health, Sighting, judge_health, silent_sites, why_not_held
+from control.domain.staleness import Health, Sighting, judge_health, why_not_held
 from control.domain.topology import Node, NodeState, Role
 from control.telemetry.sightings import read_snapshot
 
@@ -117,12 +117,6 @@ def test_a_node_is_held_only_while_another_one_is_seen_to_serve(sightings, autom
     reason = why_not_held(PAIR, PAIR[0], sightings, automatic=automatic, force=force)
     assert words in reason
     assert bool(words) == bool(reason)
-
-
-def test_a_site_is_silent_when_all_its_nodes_are_stale():
-    nodes = [node("a", P), node("b", P), node("c", MD, "fra")]
-    assert silent_sites(nodes, {"a": WELL, "c": OLD}) == ["fra"]
-    assert silent_sites(nodes, {}) == ["ams", "fra"]
 
 
 def test_sightings_grow_old_with_the_snapshot_that_they_are_in():
