@@ -13,6 +13,7 @@ fleet_app = typer.Typer(no_args_is_help=True, help="Look at the inventory and ch
 
 KINDS = ("sites", "chips", "models", "nodes", "links", "gateways")
 TABLES = ("nodes", "links")
+FILTERS = {"nodes": ("site", "role", "state", "model", "label"), "gateways": ("site",)}
 EXIT_DIFFERS = 3
 FileOption = Annotated[Path, typer.Option("-f", "--file", help="The document; - reads standard input.")]
 OutOption = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")]
@@ -127,7 +128,10 @@ def list_items(
 
     _check(kind, KINDS)
     query = {"site": site, "role": role, "state": state, "model": model, "label": label}
-    items = fetch_all(_fleet(data), f"/{kind}", {name: value for name, value in query.items() if value})
+    query = {name: value for name, value in query.items() if value}
+    for name in query:
+        _check(name, FILTERS.get(kind, ()))
+    items = fetch_all(_fleet(data), f"/{kind}", query)
     print(json.dumps(items) if as_json else table_text(items))
 
 
@@ -242,7 +246,7 @@ def _fields(texts: list[str]) -> dict[str, Any]:
 
 def _check(word: str, known: tuple[str, ...]) -> None:
     if word not in known:
-        raise CommandError(f"{word} is none of {', '.join(known)}")
+        raise CommandError(f"{word} is none of what is known here: {', '.join(known) or 'nothing'}")
 
 
 def _print_plan(planned: dict[str, Any], *, as_json: bool) -> None:

@@ -99,6 +99,7 @@ def test_items_are_added_changed_and_removed_one_by_one(open_sites):
     assert pdd("fleet", "delete", "nodes", "n1", "--dry-run").startswith("- node n1")
     assert pdd("fleet", "delete", "nodes", "n1", "--reason", "sold") == "removed node n1\n"
     assert "none of" in pdd("fleet", "list", "cats", fails=1)
+    assert "none of" in pdd("fleet", "list", "links", "--site", "ams", fails=1)
     assert "FIELD=VALUE" in pdd("fleet", "add", "nodes", "n2", "site", fails=1)
 
 

@@ -20,7 +20,7 @@ from control.domain.topology import Link, Node, NodeState, Role
 from control.errors import InvalidError
 from tests.unit.domain.inventories import inventories
 
-UNHURRIED = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+UNHURRIED = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 
 
 def applied(document, current):

@@ -13,7 +13,7 @@ from control.domain.policy import FieldChange
 from control.domain.topology import FleetSnapshot, Gateway, Link, Node, NodeState, Role, Site
 from tests.unit.domain.inventories import inventories
 
-UNHURRIED = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+UNHURRIED = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 
 AMS = Site("ams", "Amsterdam", ("10.1.0.0/16",))
 FRA = Site("fra", "Frankfurt", ("10.2.0.0/16",))
