@@ -10,6 +10,9 @@ import typer
 from control.cli.errors import CommandError
 from control.cli.options import DEFAULT_DATA, DataOption, JsonOption
 
+# Checking or exporting a million events takes most of a minute.
+READING_TIMEOUT_S = 600.0
+
 audit_app = typer.Typer(no_args_is_help=True, help="Read, export and check the record of who changed what.")
 
 ActorOption = Annotated[str, typer.Option("--actor", help="Only what this one did.")]
@@ -128,4 +131,4 @@ def _query(**wanted: str) -> dict[str, str]:
 def _send(data: Path, path: str, query: dict[str, str]) -> Any:
     from control.cli.fleet_client import find_fleet, send_request
 
-    return send_request(find_fleet(data), "GET", path, params=query)
+    return send_request(find_fleet(data), "GET", path, params=query, timeout_s=READING_TIMEOUT_S)

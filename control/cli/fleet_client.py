@@ -56,7 +56,13 @@ def call_api(
 
 
 def send_request(
-    address: FleetAddress, method: str, path: str, *, headers: Mapping[str, str] | None = None, **more: Any
+    address: FleetAddress,
+    method: str,
+    path: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float = _TIMEOUT_S,
+    **more: Any,
 ) -> httpx.Response:
     """One call of `/api/v1`; the reply with its headers. `more` goes to the HTTP client as it is.
 
@@ -68,7 +74,7 @@ def send_request(
             method,
             f"{address.web_url}/api/v1{path}",
             headers={"Authorization": f"Bearer {address.token}", **(headers or {})},
-            timeout=_TIMEOUT_S,
+            timeout=timeout_s,
             trust_env=False,
             **more,
         )

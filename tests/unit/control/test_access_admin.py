@@ -5,6 +5,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+from alembic import command
 from sqlmodel import select
 
 from control.domain.access import ROLE_SCOPES, Role, Scope, in_order, is_username, required_scope, role_for
@@ -41,6 +42,8 @@ from control.services.access_users import (
 )
 from control.services.audit import load_events
 from control.services.credentials import ensure_admin, ensure_token, issue_login_key
+from control.store.migrate import alembic_config, upgrade_schema
+from control.store.session import open_database
 from control.store.tables import ApiTokenRow, LoginFailureRow, UserRow, WebSessionRow
 
 HERE = "127.0.0.1"
@@ -393,3 +396,27 @@ def test_nothing_that_names_a_principal_shows_a_secret(plane, passwords):
     assert signed_in.secret not in shown
     assert signed_in.principal.csrf_token not in shown
     assert re.search("admin", shown)
+
+
+def test_tokens_from_before_scopes_keep_what_their_role_allowed(new_database_url):
+    database = open_database(new_database_url())
+    upgrade_schema(database, "0005")
+    tokens = """insert into api_token (name, secret_hash, role, created_by, created_at) values
+        ('v', 'hash of v', 'viewer', 'system', '2030-01-01 00:00:00'),
+        ('o', 'hash of o', 'operator', 'system', '2030-01-01 00:00:00'),
+        ('a', 'hash of a', 'admin', 'system', '2030-01-01 00:00:00')"""
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql(tokens)
+    for _ in range(2):
+        upgrade_schema(database)
+        with database.reading() as session:
+            rows = {row.name: row for row in session.exec(select(ApiTokenRow))}
+        assert {name: frozenset(row.scopes) for name, row in rows.items()} == {
+            "v": ROLE_SCOPES[Role.VIEWER],
+            "o": ROLE_SCOPES[Role.OPERATOR],
+            "a": ROLE_SCOPES[Role.ADMIN],
+        }
+        assert {row.user_id for row in rows.values()} == {None}
+        with database.engine.begin() as connection:
+            command.downgrade(alembic_config(connection), "0005")
+    database.engine.dispose()
