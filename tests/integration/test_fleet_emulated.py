@@ -64,7 +64,7 @@ def test_a_changed_policy_reaches_the_gateway_and_shows_in_the_next_requests(emu
     revision = last_json_line(changed.stdout)["number"]
     try:
         assert revision > before
-        wait_until(lambda: f"ams-gw-01 runs {revision} (applied)" in emulated_fleet.pdd("policy", "show").stdout)
+        wait_until(lambda: f"ams-gw-01 runs {revision} (applied" in emulated_fleet.pdd("policy", "show").stdout)
         after = explained("another prompt that nobody has ever sent before this very one")
         assert (after["policy_revision"], after["pipeline"]) == (revision, "direct")
     finally:
