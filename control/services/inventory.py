@@ -7,25 +7,27 @@ from typing import Any
 
 from sqlmodel import Session
 
+from control.domain.access import Scope
 from control.domain.fleet_plan import Action, FleetPlan, ItemChange, plan_fleet
 from control.domain.inventory import Inventory, Item, ItemRef, Kind, Wish, item_facts
 from control.domain.inventory_checks import new_problems
 from control.domain.policy import FieldProblem
 from control.domain.versions import version_of
-from control.errors import ConflictError, InUseError, InvalidError, NotFoundError
+from control.errors import ConflictError, ForbiddenError, InUseError, InvalidError, NotFoundError
 from control.services.access import Principal, Role, require_role
 from control.services.audit import record_event
 from control.services.fleet import load_links
 from control.services.fleet_push import send_fleet
 from control.services.fleet_revision import raise_fleet_revision
 from control.services.inventory_rows import load_inventory, save_plan
-from control.services.inventory_users import outside_users
+from control.services.inventory_users import operations_on, outside_users
 from control.services.link_rollout import shape_orders
 from control.services.plane import ControlPlane
 from control.services.policies import find_active_number, load_revision
 from control.services.versions import check_version
 from control.store.session import UnitOfWork
 
+_MOVES = frozenset({"site", "role", "url", "state"})
 _VERBS = {Action.ADDED: "create", Action.CHANGED: "change", Action.REMOVED: "delete"}
 
 Decide = Callable[[Inventory], Inventory]
@@ -86,7 +88,7 @@ def create_item(plane: ControlPlane, principal: Principal, wish: Wish, terms: Te
     """Add one item.
 
     Raises:
-        ForbiddenError: the principal is no operator.
+        ForbiddenError: the principal is no operator, or no administrator and it sets a site's networks.
         ConflictError: there is one of that name.
         InvalidError: it does not fit the others; each problem is named.
     """
@@ -103,7 +105,7 @@ def replace_item(plane: ControlPlane, principal: Principal, wish: Wish, terms: T
     """Change one item to what is wished for.
 
     Raises:
-        ForbiddenError: the principal is no operator.
+        ForbiddenError: the principal is no operator, or no administrator and it sets a site's networks.
         NotFoundError: there is none of that name.
         PreconditionRequiredError, StaleRevisionError: it does not say against which version, or against another one.
         InvalidError: it does not fit the others; each problem is named.
@@ -137,7 +139,7 @@ def apply_fleet(plane: ControlPlane, principal: Principal, wish: FleetWish, term
     """Bring the inventory to a document.
 
     Raises:
-        ForbiddenError: the principal is no operator.
+        ForbiddenError: the principal is no operator, or no administrator and it sets a site's networks.
         PreconditionRequiredError, StaleRevisionError: it does not say against which version, or against another one.
         InvalidError: it does not fit together; each problem is named.
         InUseError: it removes what others need.
@@ -178,13 +180,13 @@ def _change(
         raise InvalidError("Say why: a change needs a reason.")
     if terms.dry_run:
         with plane.database.reading() as session:
-            return _decided(session, load_inventory(session, around), decide)
+            return _decided(session, principal, load_inventory(session, around), decide)
     with plane.database.unit_of_work(plane.send) as work:
         at = plane.now()
         # Its row is locked from here on, so that what has been read stays true until the commit.
         raise_fleet_revision(work.session, at, principal.name)
         before = load_inventory(work.session, around)
-        changed = _decided(work.session, before, decide)
+        changed = _decided(work.session, principal, before, decide)
         if changed.plan.is_empty:
             work.session.rollback()
             return changed
@@ -195,15 +197,41 @@ def _change(
     return changed
 
 
-def _decided(session: Session, before: Inventory, decide: Decide) -> Changed:
+def _decided(session: Session, principal: Principal, before: Inventory, decide: Decide) -> Changed:
     after = decide(before)
     plan = plan_fleet(before, after)
+    _check_networks(principal, plan)
     for change in plan.of(Action.REMOVED):
         _check_users(change.ref, after, outside_users(session, change.ref))
+    _check_operations(session, plan)
     problems = new_problems(before, after)
     if problems:
         raise InvalidError("It does not fit the rest of the fleet.", problems)
     return Changed(plan, before, after)
+
+
+def _check_operations(session: Session, plan: FleetPlan) -> None:
+    """An operation moves its nodes by itself, and puts them back if it fails: nobody may do so under its hands."""
+    moved = [
+        change.ref for change in plan.of(Action.CHANGED, Kind.NODE) if _MOVES & {one.path for one in change.changes}
+    ]
+    users = operations_on(session, moved)
+    if users:
+        raise InUseError(users[0].message, users)
+
+
+def _check_networks(principal: Principal, plan: FleetPlan) -> None:
+    """Whoever may widen a site's networks may have its secret sent to an address of their own."""
+    sites = [
+        change.ref.name
+        for change in (*plan.of(Action.ADDED, Kind.SITE), *plan.of(Action.CHANGED, Kind.SITE))
+        if any(field.path == "networks" and (field.before or field.after) for field in change.changes)
+    ]
+    if sites and Scope.ACCESS_ADMIN not in principal.granted:
+        raise ForbiddenError(
+            "Only an administrator (role admin, scope access:admin) may set or change a site's networks, "
+            f"as addresses in them get the site's secret: {', '.join(sites)}."
+        )
 
 
 def _check_users(ref: ItemRef, after: Inventory, outside: Sequence[FieldProblem]) -> None:

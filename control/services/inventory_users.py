@@ -1,5 +1,7 @@
 """Who needs an item of the inventory, beside other items: the active policy, and operations that are under way."""
 
+from collections.abc import Collection
+
 from sqlmodel import Session, col, select
 
 from control.domain.inventory import ItemRef, Kind
@@ -11,7 +13,7 @@ from control.store.tables import OperationRow
 
 def outside_users(session: Session, ref: ItemRef) -> list[FieldProblem]:
     """Each user with its path, such as `policy.overrides.sites.fra` or `operations.7`."""
-    return [*_policy_users(session, ref), *_operation_users(session, ref)]
+    return [*_policy_users(session, ref), *operations_on(session, [ref])]
 
 
 def _policy_users(session: Session, ref: ItemRef) -> list[FieldProblem]:
@@ -22,15 +24,16 @@ def _policy_users(session: Session, ref: ItemRef) -> list[FieldProblem]:
     return [FieldProblem(f"policy.{path}", f"Policy r{number} has overrides for the {ref}.") for path in paths]
 
 
-def _operation_users(session: Session, ref: ItemRef) -> list[FieldProblem]:
-    if ref.kind not in {Kind.NODE, Kind.LINK}:
+def operations_on(session: Session, refs: Collection[ItemRef]) -> list[FieldProblem]:
+    """The operations that are under way on some nodes or links."""
+    subjects = {f"{ref.kind.singular}/{ref.name}": ref for ref in refs if ref.kind in {Kind.NODE, Kind.LINK}}
+    if not subjects:
         return []
-    rows = session.exec(
-        select(OperationRow).where(col(OperationRow.open_key).is_not(None)).order_by(col(OperationRow.id))
-    )
-    subject = f"{ref.kind.singular}/{ref.name}"
+    is_open = col(OperationRow.open_key).is_not(None)
+    rows = session.exec(select(OperationRow).where(is_open).order_by(col(OperationRow.id))).all()
     return [
         FieldProblem(f"operations.{row.id}", f"The operation {row.kind} is under way on the {ref}.")
         for row in rows
+        for subject, ref in subjects.items()
         if subject in row.subjects or subject == row.target
     ]

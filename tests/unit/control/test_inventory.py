@@ -35,8 +35,10 @@ from control.services.inventory import (
 )
 from control.services.inventory_rows import load_inventory
 from control.services.rollout import Report, record_report
+from control.store.tables import OperationRow
 
 OLGA, VERA = Principal("olga", Rank.OPERATOR), Principal("vera", Rank.VIEWER)
+ADA = Principal("ada", Rank.ADMIN)
 WHY = Terms("because")
 ANY = Terms("because", ANY_VERSION)
 CHIP = ChipProfile("H20-96GB", 148e12, 96 * 10**9, 4e12, 9e11, 2.5)
@@ -46,7 +48,7 @@ CHIP = ChipProfile("H20-96GB", 148e12, 96 * 10**9, 4e12, 9e11, 2.5)
 def inventory_plane(seeded, orders):
     """The seeded fleet, whose sites allow this machine's addresses."""
     for name in ("ams", "fra"):
-        replace_item(seeded, OLGA, Wish(Site(name, name, LOOPBACK_NETWORKS)), ANY)
+        replace_item(seeded, ADA, Wish(Site(name, name, LOOPBACK_NETWORKS)), ANY)
     orders.clear()
     return seeded
 
@@ -283,3 +285,27 @@ def test_a_start_keeps_what_the_operator_has_added(inventory_plane, fleet):
     assert [item.name for item in stored(plane).nodes] == ["ams-p-01", "ams-p-02"]
     assert node(plane, "ams-p-02") == new_node(plane)
     assert stored(plane).by_name(Kind.SITE)["ams"].networks == LOOPBACK_NETWORKS
+
+
+def test_a_node_that_an_operation_works_on_is_neither_moved_nor_removed(inventory_plane, clock):
+    plane = inventory_plane
+    with plane.database.unit_of_work(plane.send) as work:
+        work.session.add(
+            OperationRow(
+                kind="drain",
+                target="node/ams-p-01",
+                open_key="drain:node/ams-p-01",
+                subjects=["node/ams-p-01"],
+                parameters={},
+                state="running",
+                actor="olga",
+                reason="why",
+                created_at=clock.now,
+            )
+        )
+    with pytest.raises(InUseError, match="drain is under way on the node ams-p-01"):
+        replace_item(plane, OLGA, Wish(replace(node(plane), role=Role.RELAY)), ANY)
+    with pytest.raises(InUseError):
+        delete_item(plane, OLGA, ItemRef(Kind.NODE, "ams-p-01"), ANY)
+    replace_item(plane, OLGA, Wish(replace(node(plane), labels={"rack": "r1"})), ANY)
+    replace_item(plane, OLGA, Wish(replace(node(plane, "fra-md-01"), role=Role.RELAY)), ANY)
