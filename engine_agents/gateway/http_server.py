@@ -1,6 +1,7 @@
 """HTTP/1.1 for the gateway's clients: whole requests in, whole or chunked replies out, a task for each.
 
-A client that leaves cancels its task. Writing never waits; who writes a lot asks whether the client keeps up.
+A client that leaves cancels its task; closing one's sending side counts as leaving, since it looks the same from here.
+Writing never waits; who writes a lot asks whether the client keeps up, and one that takes nothing is cut off.
 """
 
 import asyncio
@@ -21,7 +22,10 @@ log = logging.getLogger(__name__)
 
 MAX_HEAD_BYTES = 64 << 10
 MAX_BODY_BYTES = 16 << 20
-_NOT_HTTP, _HEAD_TOO_LARGE, _FAILED = 400, 431, 500
+MAX_WAITING_REQUESTS, MAX_WAITING_BYTES = 16, 1 << 20
+"""Requests sent ahead of replies that are read; more are left in the socket, where a client's leaving is not seen."""
+_NOT_HTTP, _HEAD_TOO_LARGE, _FAILED, _UNKNOWN_CODING = 400, 431, 500, 501
+_SINGLE_HEADERS = frozenset({b"host", b"content-length", b"transfer-encoding"})
 _STATUS_LINES = {status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FLUSH_POLL_S = 0.005
@@ -38,6 +42,8 @@ class Limits:
     """From the end of its head to the end of its body."""
     idle_s: float = 30.0
     """Between two requests."""
+    stall_s: float = 30.0
+    """How long a client may take nothing of what waits for it."""
     linger_s: float = 2.0
     """How long the rest of a body that nobody wants is read, so that its client can read why."""
     stop_s: float = 3.0
@@ -109,14 +115,19 @@ class _Connection(asyncio.Protocol):
         self._discards = False
         self._has_left = False
         self.is_clogged = False
+        self._unsent_bytes = math.inf
         self._drain: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = math.inf
+        self._rejected = 0
+        self._waiting_bytes = 0
+        self._has_moved = False
+        self._bytes_between = 0
         self._head_bytes = 0
         self._url = b""
         self._request: Request | None = None
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._is_upgrade = False
+        self._body: bytes | bytearray = b""
         self._headers: dict[bytes, bytes] = {}
 
     # What the transport says
@@ -131,17 +142,42 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._discards:
             return
+        self._has_moved = False
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._closes = self._discards = True  # the request is served, but nothing else than HTTP is spoken after it
+            self._feed(data)
         except httptools.HttpParserError:
             self._reject(_NOT_HTTP)
             return
-        if self._request is None:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._reject(_HEAD_TOO_LARGE)
+        # Of a head or trailer only its end is told: what never ends is counted here.
+        self._bytes_between = 0 if self._has_moved else self._bytes_between + len(data)
+        if self._bytes_between > MAX_HEAD_BYTES:
+            self._reject(_HEAD_TOO_LARGE)
+
+    def _feed(self, data: bytes) -> None:
+        while True:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+                if not self._is_upgrade:
+                    self._discards = True  # CONNECT: it is answered, but what follows is not HTTP
+                    return
+                # The parser leaves a request at its head that asks for another protocol, which servers may ignore.
+                self._parser = httptools.HttpRequestParser(self)
+                data = self._head_without_upgrade() + data
+            else:
+                return
+
+    def _head_without_upgrade(self) -> bytes:
+        request = self._request
+        assert request is not None, "only a whole head upgrades"  # noqa: S101
+        kept = dict(self._headers)
+        kept.pop(b"upgrade", None)
+        if b"close" in kept.pop(b"connection", b"").lower():
+            kept[b"connection"] = b"close"
+        lines = b"".join(b"%b: %b\r\n" % header for header in kept.items())
+        version = b"1.1" if request.is_http_11 else b"1.0"
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (request.method, self._url, version, lines)
 
     def connection_lost(self, _: Exception | None) -> None:
         self._shared.connections.discard(self)
@@ -149,15 +185,24 @@ class _Connection(asyncio.Protocol):
             self._timer.cancel()
         self._waiting.clear()
         self._closes = True
-        self.resume_writing()
+        self._release_writer()
         if self.task is not None and self._reply is not None and not self._reply.is_ended:
             self._has_left = True
             self.task.cancel()
 
     def pause_writing(self) -> None:
         self.is_clogged = True
+        self._unsent_bytes = math.inf
+        self._watch(self._shared.limits.stall_s)
 
     def resume_writing(self) -> None:
+        self._release_writer()
+        if self.task is not None:
+            self._due_s = math.inf
+        elif not self._closes:
+            self._go_on()
+
+    def _release_writer(self) -> None:
         self.is_clogged = False
         if self._drain is not None and not self._drain.done():
             self._drain.set_result(None)
@@ -177,52 +222,80 @@ class _Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or after the body a trailer, which nobody wants."""
-        if self._request is None:
-            self._headers.setdefault(name.lower(), value)
+        if self._request is not None:
+            return
+        self._head_bytes += len(name) + len(value)
+        name = name.lower()
+        if name in self._headers and name in _SINGLE_HEADERS:
+            self._reject(_NOT_HTTP)
+        self._headers.setdefault(name, value)
 
     def on_headers_complete(self) -> None:
         """Its head is complete."""
-        path, _, query = self._url.partition(b"?")
+        headers, limits = self._headers, self._shared.limits
+        path, _, query = _origin_form(self._url).partition(b"?")
         is_http_11 = self._parser.get_http_version() == "1.1"
         method = self._parser.get_method()
-        request = Request(method, path.decode("latin-1"), query, self._headers, self._peer, is_http_11)
-        self._request, self._parts, self._size = request, [], 0
-        length = self._headers.get(b"content-length")
-        if length is not None and int(length) > self._shared.limits.max_body_bytes:
+        request = Request(method, path.decode("latin-1"), query, headers, self._peer, is_http_11)
+        self._request, self._body = request, b""
+        self._is_upgrade = self._parser.should_upgrade() and method != b"CONNECT"
+        if self._discards or self._is_upgrade:
+            return
+        if self._head_bytes + len(self._url) > MAX_HEAD_BYTES:
+            self._reject(_HEAD_TOO_LARGE)
+        elif is_http_11 and b"host" not in headers:
+            self._reject(_NOT_HTTP)
+        elif headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            self._reject(_UNKNOWN_CODING)
+        elif int(headers.get(b"content-length", 0)) > limits.max_body_bytes:
             self._refuse_body(request)
         elif self.task is None:
-            self._watch(self._shared.limits.body_s)
-            if self._headers.get(b"expect", b"").lower() == b"100-continue":
+            self._watch(limits.body_s)
+            if headers.get(b"expect", b"").lower() == b"100-continue":
                 self.write(_CONTINUE)
 
     def on_body(self, part: bytes) -> None:
         """A part of its body."""
-        self._size += len(part)
+        self._has_moved = True
         if self._discards or self._request is None:
             return
-        if self._size > self._shared.limits.max_body_bytes:
+        if len(self._body) + len(part) > self._shared.limits.max_body_bytes:
             self._refuse_body(self._request)
+        elif not self._body:
+            self._body = part
         else:
-            self._parts.append(part)
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += part
 
     def on_message_complete(self) -> None:
         """It is complete."""
+        self._has_moved = True
         request = self._request
-        if self._discards or request is None:
+        if self._discards or self._is_upgrade or request is None:
             return
-        parts, self._parts = self._parts, []
-        request.body = parts[0] if len(parts) == 1 else b"".join(parts)
-        request.keeps_alive = request.is_http_11 and self._parser.should_keep_alive()
+        request.body, self._body = bytes(self._body), b""
+        keeps_alive = request.is_http_11 and self._parser.should_keep_alive()
+        request.keeps_alive = keeps_alive and request.method != b"CONNECT"
         self._take(request)
 
     # One request after the other
 
     def _take(self, request: Request) -> None:
-        if self.task is None:
+        if self.task is None and not self.is_clogged:
             self._begin(request)
-        else:
-            self._waiting.append(request)
+            return
+        self._waiting.append(request)
+        self._waiting_bytes += len(request.body)
+        if len(self._waiting) >= MAX_WAITING_REQUESTS or self._waiting_bytes > MAX_WAITING_BYTES:
             self._transport.pause_reading()
+
+    def _begin_next(self) -> None:
+        request = self._waiting.popleft()
+        self._waiting_bytes -= len(request.body)
+        if not self._waiting:
+            self._transport.resume_reading()
+        self._begin(request)
 
     def _begin(self, request: Request) -> None:
         self._due_s = math.inf
@@ -251,11 +324,16 @@ class _Connection(asyncio.Protocol):
             self._close()
         elif self._closes:
             self._close_after_rest()
-        elif self._waiting:
-            request = self._waiting.popleft()
-            if not self._waiting:
-                self._transport.resume_reading()
-            self._begin(request)
+        elif self.is_clogged:
+            self._watch(self._shared.limits.stall_s)  # the next one begins when this reply has been read
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._waiting:
+            self._begin_next()
+        elif self._rejected:
+            self._answer_rejected()
         else:
             self._watch(self._shared.limits.idle_s)
 
@@ -273,18 +351,24 @@ class _Connection(asyncio.Protocol):
 
     def _refuse_body(self, request: Request) -> None:
         """Let the handler say that the body is too large; the rest of it is read into nothing."""
-        self._discards, self._parts = True, []
+        self._discards, self._body = True, b""
         request.is_too_large = True
         self._take(request)
 
     def _reject(self, status: int) -> None:
-        """Answer what is no request, unless another one is being answered, and close."""
-        self._closes = self._discards = True
-        if self.task is None:
-            body = _STATUS_LINES[status][9:].strip()
-            head = self.head(status, ((b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))))
-            self.write(head + body)
-            self._close_after_rest()
+        """Take no more; answer what is no request once those before it are answered, and close."""
+        if self._rejected:
+            return
+        self._discards, self._rejected = True, status
+        if self.task is None and not self._waiting:
+            self._answer_rejected()
+
+    def _answer_rejected(self) -> None:
+        self._closes = True
+        body = _STATUS_LINES[self._rejected][9:].strip()
+        headers = ((b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body)))
+        self.write(self.head(self._rejected, headers) + body)
+        self._close_after_rest()
 
     # What replies do
 
@@ -328,10 +412,20 @@ class _Connection(asyncio.Protocol):
 
     def _check(self) -> None:
         self._timer = None
-        if self._due_s <= self._loop.time():
-            if self._transport.is_closing():
-                self.abort()
-            else:
-                self._close()
-        elif self._due_s < math.inf:
-            self._timer = self._loop.call_at(self._due_s, self._check)
+        if self._due_s > self._loop.time():
+            if self._due_s < math.inf:
+                self._timer = self._loop.call_at(self._due_s, self._check)
+            return
+        unsent_bytes = self._transport.get_write_buffer_size()
+        if 0 < unsent_bytes < self._unsent_bytes and not self._transport.is_closing():
+            self._unsent_bytes = unsent_bytes  # slow, but reading
+            self._watch(self._shared.limits.stall_s)
+        else:
+            self.abort()
+
+
+def _origin_form(target: bytes) -> bytes:
+    """A request's target without scheme and authority, which a proxy's client sends too."""
+    if target[:1] == b"/" or b"://" not in target:
+        return target
+    return b"/" + target.partition(b"://")[2].partition(b"/")[2]

@@ -203,10 +203,23 @@ async def test_a_client_that_asks_is_told_to_go_on(handler):
         assert await client.ask(b"hello") == (200, ["POST", "/x", "", "hello"])
 
 
-@pytest.mark.parametrize("headers", [("Connection: close",), ("Connection: Upgrade", "Upgrade: h2c")])
-async def test_a_connection_that_will_not_be_used_again_is_closed(handler, headers):
+@pytest.mark.parametrize("head", ["Connection: Upgrade, HTTP2-Settings", "Connection: Upgrade, close"])
+@pytest.mark.parametrize("wire", [POST, CHUNKED], ids=["length", "chunked"])
+async def test_an_offer_to_speak_another_protocol_is_ignored(handler, wire, head):
+    wire = wire.replace(b"Host: h", b"Host: h\r\n%b\r\nUpgrade: h2c" % head.encode())
+    async with server(handler) as port, connected(port) as client:
+        client.write(wire + (b"" if "close" in head else POST))
+        status, given, body = await client.reply()
+        assert (status, json.loads(body)) == (200, ["POST", "/x", "", "hello"])
+        assert (b"connection" in given) == ("close" in head)
+        if "close" not in head:
+            assert json.loads((await client.reply())[2])[3] == "hello"
+
+
+@pytest.mark.parametrize("request_line", [get("/x", "Connection: close"), b"CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n"])
+async def test_a_connection_that_will_not_be_used_again_is_closed(handler, request_line):
     async with server(handler, linger_s=SOON_S) as port, connected(port) as client:
-        client.write(get("/x", *headers))
+        client.write(request_line)
         status, given, _ = await client.reply()
         assert (status, given[b"connection"]) == (200, b"close")
         assert await client.reader.read() == b""
@@ -228,10 +241,25 @@ async def test_a_body_that_is_too_large_is_refused_before_it_ends(handler, wire)
     [
         (b"nonsense\r\n\r\n", 400),
         (b"POST /x HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (b"GET /x HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        (b"GET /x HTTP/1.1\r\n\r\n", 400),
+        (b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+        (get("/x", *(f"A{n}: {'a' * 100}" for n in range(MAX_HEAD_BYTES // 100))), 431),
+        (CHUNKED[:-2] + b"X: " + b"a" * (MAX_HEAD_BYTES + (1 << 18)), 431),
         (b"GET /x HTTP/1.1\r\nX: " + b"a" * (MAX_HEAD_BYTES + 1), 431),
         (b"GET /" + b"a" * (MAX_HEAD_BYTES + 1), 431),
     ],
-    ids=["no HTTP", "two lengths", "large header", "large path"],
+    ids=[
+        "no HTTP",
+        "two lengths",
+        "two hosts",
+        "no host",
+        "coded",
+        "many headers",
+        "large trailer",
+        "large header",
+        "large path",
+    ],
 )
 async def test_what_is_no_request_never_reaches_the_handler(handler, wire, expected):
     async with server(handler, linger_s=SOON_S) as port, connected(port) as client:
@@ -334,7 +362,7 @@ async def test_a_client_that_never_reads_does_not_keep_its_connection(handler, m
         lost.set()
 
     monkeypatch.setattr(_Connection, "connection_lost", losing)
-    async with server(handler, idle_s=SOON_S) as port:
+    async with server(handler, idle_s=SOON_S, stall_s=SOON_S) as port:
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(get("/large"))
             await lost.wait()
@@ -349,3 +377,58 @@ async def test_a_server_that_stops_cancels_what_goes_on_for_too_long(handler):
             await handler.began.wait()
         assert handler.cancelled.is_set()
         assert await client.reader.read() == b""
+
+
+async def test_requests_before_one_that_is_refused_are_answered_first(handler):
+    async with server(handler, linger_s=SOON_S) as port, connected(port) as client:
+        client.write(POST * 3000 + b"nonsense\r\n\r\n")
+        for _ in range(3000):
+            assert (await client.reply())[0] == 200
+        assert (await client.reply())[0] == 400
+        assert await client.reader.read() == b""
+
+
+async def test_the_bytes_of_a_body_do_not_count_as_the_next_head(handler):
+    body = b"b" * (2 * MAX_HEAD_BYTES)
+    first = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    async with server(handler) as port, connected(port) as client:
+        client.write(first + POST[:40])
+        assert (await client.reply())[0] == 200
+        assert await client.ask(POST[40:]) == (200, ["POST", "/x", "", "hello"])
+
+
+async def test_a_client_that_takes_nothing_for_too_long_is_cut_off(handler):
+    async with server(handler, stall_s=SOON_S) as port:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(get("/flood"))
+            await handler.drained.wait()
+
+
+async def test_a_client_that_sends_requests_and_reads_no_reply_is_not_read_further(handler):
+    async with server(handler) as port:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.setblocking(False)
+            request, sent, before = get("/" + "a" * 40_000), 0, -1
+            while before != sent:
+                before = sent
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        sent += client.send(request[sent % len(request) :])
+                await asyncio.sleep(SOON_S)
+        assert sent < 64 << 20
+        answered = len(handler.requests)
+    assert answered * len(request) < 32 << 20
+
+
+async def test_a_client_that_leaves_while_its_next_request_waits_is_noticed(handler):
+    async with server(handler) as port:
+        async with connected(port) as client:
+            client.write(get("/wait") + POST)
+            await handler.began.wait()
+        await handler.cancelled.wait()
+
+
+async def test_a_target_may_name_its_server(handler):
+    async with server(handler) as port, connected(port) as client:
+        assert (await client.ask(get("http://h:1/x?y")))[1][1:3] == ["/x", "y"]
+        assert (await client.ask(get("http://h")))[1][1] == "/"
