@@ -8,6 +8,11 @@ import yaml
 from control.cli.errors import CommandError
 from control.cli.fleet_file import read_fleet, write_fleet
 from control.domain.addresses import LOOPBACK_NETWORKS
+from control.domain.inventory import Wish
+from control.domain.topology import Site
+from control.domain.versions import ANY_VERSION
+from control.services.access import Principal, Role
+from control.services.inventory import Terms, replace_item
 from tests.unit.control.served_plane import pdd_on
 
 
@@ -18,9 +23,11 @@ def pdd(seeded, tmp_path):
 
 
 @pytest.fixture
-def open_sites(pdd):
+def open_sites(pdd, seeded):
+    """The commands act for an operator, and only an administrator may set networks."""
     for name in ("ams", "fra"):
-        pdd("fleet", "set", "sites", name, f"networks={json.dumps(LOOPBACK_NETWORKS)}")
+        wish = Wish(Site(name, name, LOOPBACK_NETWORKS))
+        replace_item(seeded, Principal("ada", Role.ADMIN), wish, Terms("because", ANY_VERSION))
     return pdd
 
 

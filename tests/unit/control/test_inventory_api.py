@@ -33,10 +33,11 @@ NODE = {
 
 @pytest.fixture
 def client(seeded):
-    """An operator, and sites that allow this machine's addresses."""
+    """An administrator, and sites that allow this machine's addresses."""
     ensure_token(seeded, "operator", Role.OPERATOR, "operator secret")
+    ensure_token(seeded, "admin", Role.ADMIN, "admin secret")
     app = create_api(Settings.from_environment({}), seeded)
-    with TestClient(app, headers={"Authorization": "Bearer operator secret"}) as opened:
+    with TestClient(app, headers={"Authorization": "Bearer admin secret"}) as opened:
         for name in ("ams", "fra"):
             site = {"name": name, "label": name, "networks": list(LOOPBACK_NETWORKS)}
             answer = opened.put(f"{API}/sites/{name}", params=WHY, json=site, headers={"If-Match": "*"})
@@ -252,3 +253,31 @@ def test_a_table_that_is_not_valid_is_refused(client):
         answer = client.post(f"{API}/nodes.csv", params=WHY, content=content, headers={"Content-Type": "text/csv"})
         assert slug(answer) == "invalid"
         assert path in [error["path"] for error in answer.json().get("errors", [{"path": ""}])]
+
+
+def test_only_an_administrator_says_to_which_networks_a_site_secret_may_go(client):
+    operator = {"Authorization": "Bearer operator secret", "If-Match": "*"}
+    wide = [*LOOPBACK_NETWORKS, "0.0.0.0/0"]
+    site = client.get(f"{API}/sites/fra").json()
+    document = client.get(f"{API}/fleet").json()
+    widened = {**document, "sites": [{**one, "networks": wide} for one in document["sites"]]}
+    for method, path, body in (
+        ("PUT", "sites/fra", {**site, "networks": wide}),
+        ("PUT", "sites/fra", {**site, "networks": []}),
+        ("POST", "sites", {"name": "par", "label": "Paris", "networks": ["10.3.0.0/16"]}),
+        ("PUT", "fleet", widened),
+    ):
+        for terms in (WHY, {**WHY, "dry_run": True}):
+            refused = client.request(method, f"{API}/{path}", params=terms, json=body, headers=operator)
+            assert (refused.status_code, slug(refused)) == (403, "forbidden"), path
+            assert "access:admin" in refused.json()["detail"]
+    assert client.get(f"{API}/fleet").json() == document
+    for method, path, body in (
+        ("PUT", "sites/fra", {**site, "label": "Frankfurt am Main"}),
+        ("POST", "sites", {"name": "par", "label": "Paris"}),
+        ("PUT", "fleet", document),
+    ):
+        done = client.request(method, f"{API}/{path}", params=WHY, json=body, headers=operator)
+        assert done.status_code < 300, done.text
+    changed = {**site, "networks": wide}
+    assert client.put(f"{API}/sites/fra", params=WHY, json=changed, headers={"If-Match": "*"}).status_code == 200
