@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 from sqlmodel import Session, col, delete, select
 
-from control.domain.access import Role, Scope, is_username
+from control.domain.access import ROLE_SCOPES, Role, Scope, in_order, is_username
 from control.domain.versions import is_expected, version_of
 from control.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, StaleRevisionError
 from control.services.access import (
@@ -58,11 +58,12 @@ def create_user(plane: ControlPlane, principal: Principal, username: str, role: 
         The account, and its password, which nobody can read again.
 
     Raises:
-        ForbiddenError: the principal may not.
+        ForbiddenError: the principal may not, or may do less than the account could.
         InvalidError: the name is none.
         ConflictError: it is taken.
     """
     require_scope(principal, Scope.ACCESS_ADMIN)
+    _require_no_more(principal, role)
     if not is_username(username):
         raise InvalidError(
             "A name has up to 63 lower-case letters, digits, `.`, `_`, `@` and `-`, and begins with a letter or digit."
@@ -103,7 +104,8 @@ def change_user(
         reason: why.
 
     Raises:
-        ForbiddenError, NotFoundError: the principal may not; nobody has that name.
+        ForbiddenError, NotFoundError: the principal may not, or may do less than the account could then; nobody has
+            that name.
         StaleRevisionError: the account has changed since.
         ConflictError: no administrator would be left.
     """
@@ -115,9 +117,12 @@ def change_user(
         if not is_expected(user_version(row), expected):
             raise StaleRevisionError(f"The account {username} has changed since you read it.")
         before = _facts(row)
-        if role is not None:
+        if role is not None and role != row.role:
+            _require_no_more(principal, role)
             row.role = role.value
         if disabled is not None and disabled != (row.disabled_at is not None):
+            if not disabled:
+                _require_no_more(principal, Role(row.role))
             row.disabled_at = plane.now() if disabled else None
         if _facts(row) == before:
             return row
@@ -140,12 +145,13 @@ def reset_password(plane: ControlPlane, principal: Principal, username: str, rea
         The password, which nobody can read again.
 
     Raises:
-        ForbiddenError, NotFoundError: the principal may not; nobody has that name.
+        ForbiddenError, NotFoundError: the principal may not, or may do less than the account; nobody has that name.
     """
     require_scope(principal, Scope.ACCESS_ADMIN)
     password, password_hash = _new_password()
     with plane.database.unit_of_work(plane.send) as work:
         row = load_user(work.session, username)
+        _require_no_more(principal, Role(row.role))
         row.password_hash = password_hash
         _end_ways_in(work.session, row)
         record_event(
@@ -180,6 +186,13 @@ def change_own_password(plane: ControlPlane, principal: Principal, current: str,
         forgive_attempt(work.session, attempt)
         _end_ways_in(work.session, row, but=principal.session_id)
         record_event(work.session, plane.now(), principal.name, "access.change_password", f"user/{principal.name}")
+
+
+def _require_no_more(principal: Principal, role: Role) -> None:
+    """Whoever could let an account in that may do more could let themselves in by it."""
+    excess = in_order(ROLE_SCOPES[role] - principal.granted)
+    if excess:
+        raise ForbiddenError(f"The role {role} may do more than you may: {', '.join(excess)}.")
 
 
 def _require_an_admin(session: Session) -> None:

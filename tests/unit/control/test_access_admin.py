@@ -145,6 +145,31 @@ def test_only_whoever_administers_access_touches_accounts(plane, olga):
                 attempt(principal)
 
 
+def test_nobody_lets_an_account_in_that_may_do_more_than_they(plane, admin, olga):
+    program = Principal("token:x", Role.ADMIN, scopes=frozenset({Scope.READ, Scope.ACCESS_ADMIN}))
+    create_user(plane, program, "vera", Role.VIEWER)
+    reset_password(plane, program, "vera")
+    change(plane, program, "olga", disabled=True)
+    for attempt in (
+        lambda: create_user(plane, program, "otto", Role.ADMIN),
+        lambda: create_user(plane, program, "otto", Role.OPERATOR),
+        lambda: change(plane, program, "vera", role=Role.OPERATOR),
+        lambda: change(plane, program, "vera", role=Role.ADMIN),
+        lambda: change(plane, program, "olga", disabled=False),
+        lambda: reset_password(plane, program, "olga"),
+        lambda: reset_password(plane, program, "admin"),
+    ):
+        with pytest.raises(ForbiddenError, match="more than you may"):
+            attempt()
+    assert change(plane, program, "olga", role=Role.VIEWER, disabled=False).role == Role.VIEWER
+    with plane.database.reading() as session:
+        assert [(row.username, row.role) for row in load_users(session, 9)] == [
+            ("admin", "admin"),
+            ("olga", "viewer"),
+            ("vera", "viewer"),
+        ]
+
+
 def test_whoever_is_shut_out_is_out_at_once_and_may_come_back(plane, admin, olga, passwords):
     secret = sign_in(plane, "olga", passwords["olga"], HERE).secret
     key = issue_login_key(plane, "olga")
