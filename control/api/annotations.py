@@ -3,16 +3,16 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import AwareDatetime
 
 from control.api.dependencies import Operator, Plane, Viewer
+from control.api.moments import Moment
 from control.api.schemas import MAX_NUMBER, AnnotationIn, AnnotationOut, Page
 from control.services import annotations
 
 router = APIRouter(prefix="/annotations", tags=["annotations"])
 
 Number = Annotated[int, Path(ge=1, le=MAX_NUMBER)]
-Moment = Annotated[AwareDatetime | None, Query()]
+Bound = Annotated[Moment | None, Query()]
 
 
 @router.get("")
@@ -20,8 +20,8 @@ def list_annotations(
     plane: Plane,
     _: Viewer,
     *,
-    since: Moment = None,
-    until: Moment = None,
+    since: Bound = None,
+    until: Bound = None,
     cursor: Annotated[int | None, Query(ge=1, le=MAX_NUMBER)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Page[AnnotationOut]:

@@ -3,8 +3,9 @@
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
+from control.api.moments import Moment
 from control.domain.policy import FieldChange, unknown_fields
 from control.services.rollout import GatewayStatus, RolloutState
 from control.store.tables import PolicyRevisionRow
@@ -199,7 +200,7 @@ class AnnotationIn(Strict):
     """A remark on a moment, now where none is given."""
 
     text: str = Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$")
-    at: AwareDatetime | None = None
+    at: Moment | None = None
 
 
 class AnnotationOut(FromDomain):

@@ -187,8 +187,12 @@ def test_annotations_are_remarks_on_moments(client, clock):
         {"text": "x", "at": "yesterday"},
         {"text": "x", "at": "2030-01-01T00:00:00"},
         {"text": "\x00"},
+        {"text": "x", "at": "0001-01-01T00:00:00+14:00"},
+        {"text": "x", "at": "9999-12-31T23:59:59-14:00"},
     ):
         assert client.post(f"{API}/annotations", json=wrong).status_code == 422
+    for bounds in ({"since": "0001-01-01T00:00:00+14:00"}, {"until": "9999-12-31T23:59:59-14:00"}):
+        assert client.get(f"{API}/annotations", params=bounds).status_code == 422
     assert client.delete(f"{API}/annotations/1").status_code == 204
     assert client.delete(f"{API}/annotations/1").status_code == 404
     actions = [event["action"] for event in client.get(f"{API}/audit", params={"limit": 3}).json()["items"]]
