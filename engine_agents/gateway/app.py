@@ -1,5 +1,6 @@
 """The gateway's HTTP face: which request goes where, who asks, and which answer it gets."""
 
+import logging
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -15,6 +16,8 @@ from engine_agents.gateway.parameters import CHAT, COMPLETIONS
 from engine_agents.gateway.responses import Response, StreamResponse, WholeResponse, send_body, send_json, send_refusal
 from engine_agents.gateway.tenants import Caller, identify
 from engine_agents.gateway.timeline import Timeline
+
+log = logging.getLogger(__name__)
 
 Handler = Callable[[Request, Reply], Awaitable[None]]
 
@@ -41,6 +44,14 @@ class GatewayApp:
             await self._dispatch(request, reply)
         except RefusalError as refusal:
             send_refusal(reply, refusal)
+        except Exception:
+            log.exception("a request failed")
+            if not reply.is_started:
+                send_refusal(
+                    reply, RefusalError(500, "The gateway failed.", kind="server_error", code="internal_error")
+                )
+            elif not reply.is_ended:
+                raise
 
     async def _dispatch(self, request: Request, reply: Reply) -> None:
         path = request.path
@@ -138,5 +149,5 @@ def _response(request: GenerationRequest, request_id: str, reply: Reply, headers
 
 
 def _check_method(request: Request, expected: bytes) -> None:
-    if request.method != expected:
+    if request.method != expected and (request.method, expected) != (b"HEAD", b"GET"):
         raise RefusalError(405, f"Use {expected.decode()} here.", code="method_not_allowed")

@@ -167,7 +167,7 @@ class Gateway:
             gateway=self.name,
             site=self.site,
             received_at_s=timeline.received_at_s,
-            model=request.model,
+            model=request.model if config and request.model in config.models else "",  # else it may be any text
             pipeline="",
             reason="",
             outcome=outcome.value,

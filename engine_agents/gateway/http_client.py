@@ -19,6 +19,7 @@ KEEP_IDLE_S = 4.0
 LINGER_S = 1.0
 """How long a reply of which nothing more is wanted may take to end, for its connection to be kept."""
 _FINAL_STATUS = 200
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 
 
 @dataclass(slots=True)
@@ -251,14 +252,14 @@ class _Connection(asyncio.Protocol):
             self._settle(reply)
         self._wake()
 
-    def connection_lost(self, _: Exception | None) -> None:
+    def connection_lost(self, error: Exception | None) -> None:
         self._all.discard(self)
         if self in self.target.idle:
             self.target.idle.remove(self)
         if self._timer is not None:
             self._timer.cancel()
         reply = self._reply
-        if reply is not None and reply.status and not {b"content-length", b"transfer-encoding"} & reply.headers.keys():
+        if reply is not None and reply.status and error is None and not _FRAMING & reply.headers.keys():
             reply.is_complete = True  # such a body ends with its connection
         self._fail(BrokenOffError("the connection was closed"))
 
@@ -291,13 +292,13 @@ class _Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header of the reply."""
-        if self._reply is not None:
+        if self._reply is not None and not self._reply.is_complete:
             self._reply.headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
         """The head is complete; an interim one (1xx) is none of the reader's business."""
         status = self._parser.get_status_code()
-        if self._reply is not None:
+        if self._reply is not None and not self._reply.is_complete:
             if status >= _FINAL_STATUS:
                 self._reply.status = status
             else:
@@ -305,11 +306,20 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, part: bytes) -> None:
         """A part of the body."""
-        if self._reply is not None and not self._lingers and not self._reply.take(part):
-            self._transport.pause_reading()
+        reply = self._reply
+        if reply is None or reply.is_complete or self._lingers:
+            return
+        if not reply.take(part):
+            if reply.is_whole:
+                self._fail(BrokenOffError("the reply is too large"))
+                self.abort()
+            else:
+                self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
         """The reply is complete."""
-        if self._reply is not None and self._reply.status:
-            self._reply.is_complete = True
-            self._may_be_kept = bool(self._parser.should_keep_alive())
+        reply = self._reply
+        if reply is not None and reply.status:
+            # A second reply in one packet: nobody asked for it.
+            self._may_be_kept = not reply.is_complete and bool(self._parser.should_keep_alive())
+            reply.is_complete = True

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 MAX_UNREAD_BYTES = 256 << 10
+MAX_WHOLE_BYTES = 64 << 20
 
 Sink = Callable[[bytes], bool]
 """Takes a part of a body; False if it wants no more for now."""
@@ -134,10 +135,10 @@ class HttpReply:
             connection.leave(self, is_ending=is_ending)
 
     def take(self, part: bytes) -> bool:
-        """Add to the body; False where the reader has enough for now."""
+        """Add to the body; False where the reader has enough for now, or a whole reply is larger than any may be."""
         self._parts.append(part)
         self._unread_bytes += len(part)
-        return self.is_whole or self._unread_bytes <= MAX_UNREAD_BYTES
+        return self._unread_bytes <= (MAX_WHOLE_BYTES if self.is_whole else MAX_UNREAD_BYTES)
 
     @property
     def body(self) -> bytes:

@@ -72,6 +72,8 @@ def parse_request(endpoint: str, body: bytes) -> GenerationRequest:
         raise invalid(f"{error}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise invalid("The body is not valid JSON.") from None
+    except RecursionError:
+        raise invalid("The body is nested too deeply.") from None
 
 
 def _from_chat(parameters: Parameters) -> GenerationRequest:
@@ -103,7 +105,10 @@ def _checked_message(message: dict[str, Any], position: int) -> dict[str, Any]:
     """The message with its content as one text: clients may send a list of parts."""
     if not isinstance(message.get("role"), str):
         raise invalid(f"`messages[{position}]` has no `role`.", "messages")
-    for call in message.get("tool_calls") or ():
+    calls = message.get("tool_calls") or ()
+    if not isinstance(calls, list | tuple):
+        raise invalid(f"`messages[{position}].tool_calls` must be a list.", "messages")
+    for call in calls:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise invalid(f"`messages[{position}].tool_calls` must hold calls of named functions.", "messages")

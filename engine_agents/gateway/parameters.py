@@ -81,6 +81,7 @@ _Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Logprobs = Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)]
 _Biases = dict[int, Annotated[float, msgspec.Meta(ge=-100, le=100)]]
+_Name = Annotated[str, msgspec.Meta(max_length=256)]
 _TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 _StopString = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_STOP_CHARS)]
 _Stop = _StopString | Annotated[list[_StopString], msgspec.Meta(max_length=MAX_STOP_STRINGS)]
@@ -100,7 +101,7 @@ def _refused(name: str, why: str, *neutral: Any, endpoints: tuple[str, ...] = _B
 
 
 PARAMETERS: tuple[Parameter, ...] = (
-    Parameter("model", _G, "must name the fleet's model", str, is_required=True),
+    Parameter("model", _G, "must name the fleet's model", _Name, is_required=True),
     Parameter("messages", _G, "rendered and tokenized once, by a node", _Objects, "", _CHAT, is_required=True),
     Parameter(
         "prompt",

@@ -98,6 +98,7 @@ async def test_a_request_that_is_wrong_costs_nothing_and_is_told_why(rig):
                 response = await rig.http.post(f"{rig.url}/v1/{path}", content=data)
                 assert is_openai_error(response, 400), (data, response.status_code, response.text)
     assert {record.outcome for record in rig.records} == {"rejected"}
+    assert {record.model for record in rig.records} == {MODEL, ""}, "a record keeps no text of a client's own"
 
 
 async def test_a_client_that_leaves_while_it_sends_its_request(rig):

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import socket
+import struct
 
 import pytest
 
@@ -410,3 +412,38 @@ async def test_a_cancelled_reader_gets_nothing_more(client, server):
     while client.connections:
         await asyncio.sleep(0.001)
     assert sink.parts == [b"one"]
+
+
+async def test_a_second_reply_that_nobody_asked_for_changes_nothing_and_ends_the_connection(client, server):
+    second = b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\nno"
+    server.scripts = [[WHOLE + second], [WHOLE]]
+    for _ in range(2):
+        assert await fetch(client, server) == (200, b"hello")
+    assert server.connections == 2
+
+
+async def test_a_reply_without_a_length_that_is_reset_is_no_whole_reply(client):
+    async def reset(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nhal")
+        await writer.drain()
+        await reading.wait()
+        now = struct.pack("ii", 1, 0)  # closing drops what is unsent and resets the connection
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
+        writer.transport.abort()
+
+    reading = asyncio.Event()
+    async with await asyncio.start_server(reset, "127.0.0.1", 0) as listener:
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        async with await client.send(url, "/", connect_s=LIMIT_S, silence_s=LIMIT_S) as reply:
+            assert await reply.read_some(LIMIT_S) == b"hal"
+            reading.set()
+            with pytest.raises(BrokenOffError):
+                await reply.read_some(LIMIT_S)
+
+
+async def test_a_whole_reply_that_is_larger_than_any_may_be_is_refused(client, server, monkeypatch):
+    monkeypatch.setattr("engine_agents.gateway.http_reply.MAX_WHOLE_BYTES", 4)
+    server.scripts = [[WHOLE]]
+    with pytest.raises(BrokenOffError, match="too large"):
+        await client.send(server.url, "/", (b"{}",), connect_s=LIMIT_S, silence_s=LIMIT_S, is_whole=True)

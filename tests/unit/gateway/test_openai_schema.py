@@ -133,3 +133,11 @@ def test_sampling_goes_to_the_engine_as_it_is_and_nothing_else_does():
 
 def test_openais_default_temperature_is_said_out_loud():
     assert parse(CHAT).sampling == {"temperature": 1.0}
+
+
+@pytest.mark.parametrize("field", ["metadata", "prompt", "unknown"])
+def test_a_deeply_nested_body_is_refused(field):
+    body = b'{"model":"m","prompt":[1],"%b":%b%b}' % (field.encode(), b"[" * 5000, b"]" * 5000)
+    with pytest.raises(RefusalError) as caught:
+        parse_request(COMPLETIONS, body)
+    assert caught.value.status == 400

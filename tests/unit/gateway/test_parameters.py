@@ -132,6 +132,8 @@ def test_tools_go_to_the_chat_template_unless_the_client_wants_none_called():
         ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools"),
         ({"tools": {"name": "f"}}, "tools"),
         ({"messages": [{"role": "assistant", "tool_calls": [3]}]}, "messages"),
+        ({"messages": [{"role": "assistant", "tool_calls": 1}]}, "messages"),
+        ({"model": "m" * 257}, "model"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]}, "messages"),
     ],
 )
