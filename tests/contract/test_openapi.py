@@ -156,14 +156,14 @@ def test_nobody_gets_an_answer(app):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 def test_many_requests_of_an_administrator_get_only_answers_of_the_document(app, callers, mode):
-    fuzz(app, callers, mode, 25)
+    fuzz(app, callers, mode, 15)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 def test_many_requests_of_nobody_are_all_turned_away(app, mode):
-    fuzz(app, dict, mode, 15, TURNED_AWAY)
+    fuzz(app, dict, mode, 8, TURNED_AWAY)
 
 
 def test_every_operation_says_which_scope_it_needs_and_how_it_may_be_refused(document):
