@@ -18,7 +18,10 @@ ROUND_TRIPS = 5
 MEASURE_FOR_S = 2.5
 SOCKET_TIMEOUT_S = 3.0
 SMALLEST_BYTES = 65_536
+# A relay answers a greeting in one short line; what says more, or anything else, is none.
+_MAX_ANSWER_BYTES = 4096
 _TARGET = "probe"
+_NO_RELAY = "it did not answer as a relay does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +82,29 @@ def measure(host: str, port: int, link: str, size_bytes: int) -> Measurement:
 def _greet(relay: socket.socket, link: str) -> None:
     preamble = {"link": link, "target": _TARGET, "transfer_id": uuid.uuid4().hex, "pipeline": "probe"}
     relay.sendall(json.dumps(preamble).encode() + b"\n")
+    answer = _answer(relay)
+    if not answer.get("ok"):
+        raise ProbeError(str(answer.get("error")))
+
+
+def _answer(relay: socket.socket) -> dict[str, Any]:
+    ends_s = time.monotonic() + SOCKET_TIMEOUT_S
     line = b""
     while not line.endswith(b"\n"):
+        # Byte by byte, as what follows the line is counted.
         piece = relay.recv(1)
         if not piece:
             raise ProbeError("it closed the connection")
         line += piece
-    answer = json.loads(line)
-    if not answer.get("ok"):
-        raise ProbeError(str(answer.get("error")))
+        if len(line) > _MAX_ANSWER_BYTES or time.monotonic() > ends_s:
+            raise ProbeError(_NO_RELAY)
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ProbeError(_NO_RELAY) from None
+    if not isinstance(answer, dict) or "ok" not in answer:
+        raise ProbeError(_NO_RELAY)
+    return answer
 
 
 def _round_trip(relay: socket.socket) -> float:
