@@ -25,10 +25,12 @@ from control.services.link_rollout import shape_orders
 from control.services.plane import ControlPlane
 from control.services.policy_scopes import check_targets
 from control.services.rollout import push_orders
+from control.store.named_lock import lock_name
 from control.store.session import UnitOfWork
 from control.store.tables import PolicyActivationRow, PolicyRevisionRow
 
 MAX_DOCUMENT_BYTES = 65_536
+_LOCK = "policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ def create_revision(plane: ControlPlane, principal: Principal, draft: RevisionDr
     require_scope(principal, Scope.POLICIES_WRITE)
     _check_reason(draft.reason)
     with plane.database.unit_of_work(plane.send) as work:
+        lock_name(work.session, _LOCK)
         active = load_active(work.session)
         _check_base(draft.base_revision, active)
         document, changes = _drafted(draft, active.revision.document)
@@ -153,6 +156,7 @@ def apply_revision(
     require_scope(principal, Scope.POLICIES_WRITE)
     _check_reason(reason)
     with plane.database.unit_of_work(plane.send) as work:
+        lock_name(work.session, _LOCK)
         row = load_revision(work.session, number)
         active = load_active(work.session)
         if base_revision is not None:
@@ -175,6 +179,7 @@ def revert_revision(
     require_role(principal, Role.OPERATOR)
     _check_reason(reason)
     with plane.database.unit_of_work(plane.send) as work:
+        lock_name(work.session, _LOCK)
         active = load_active(work.session)
         if not preview_revert(work.session, number, base_revision):
             raise InvalidError("Nothing would change.")
@@ -204,6 +209,7 @@ def found_policy(plane: ControlPlane, actor: str, document: Mapping[str, Any], r
     """
     parse_policy(document)
     with plane.database.unit_of_work(plane.send) as work:
+        lock_name(work.session, _LOCK)
         session = work.session
         if session.exec(select(PolicyActivationRow.id)).first() is not None:
             return False
@@ -293,7 +299,7 @@ def _add_revision(
     try:
         session.flush()
     except IntegrityError as error:
-        # Only where writers do not wait for each other from the start, so not on SQLite.
+        # Whoever writes without the lock, such as a release before it.
         raise StaleRevisionError("Somebody else made a revision at the same moment.") from error
     return row
 
