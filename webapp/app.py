@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from redis.asyncio import Redis
 from starlette.exceptions import HTTPException
@@ -79,6 +80,6 @@ async def _page_error(request: Request, error: Exception) -> Response:
         return PlainTextResponse(error.detail, face_of(error).status)
     if isinstance(error, HTTPException):
         return PlainTextResponse(str(error.detail), error.status_code, headers=error.headers)
-    if isinstance(error, ValueError):
+    if isinstance(error, RequestValidationError):
         return PlainTextResponse("Some fields of the form are not valid.", 422)
     return PlainTextResponse("Something went wrong; the server has logged it.", 500)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse
 
 from control.api.dependencies import Operator, Plane, Viewer
+from control.api.schemas import MAX_NUMBER
 from control.domain.policy import diff_policies, effective_values
 from control.domain.policy_fields import FIELDS_BY_PATH
 from control.errors import ControlError, InvalidError, StaleRevisionError, face_of
@@ -32,6 +33,8 @@ THRESHOLD: Final = "routing.relay_when_transfer_exceeds_s"
 CEILING: Final = "routing.relay_load_ceiling"
 SHOWN_CHANGES: Final = 3
 OFFER_REVERT_S: Final = 900
+MAX_REASON_LENGTH: Final = 500
+_MAX_VALUE_LENGTH: Final = 40
 
 PagesDep = Annotated[Pages, Depends(get_pages)]
 # One slider from a fiftieth of a second to ten minutes: fine where transfers are, coarse where they are not.
@@ -68,20 +71,24 @@ def change_threshold(
     plane: Plane,
     principal: Operator,
     *,
-    base_revision: Annotated[int, Form()],
-    value: Annotated[str, Form(max_length=40)] = "",
-    reason: Annotated[str, Form(max_length=500)] = "",
+    base_revision: Annotated[str, Form()] = "",
+    value: Annotated[str, Form()] = "",
+    reason: Annotated[str, Form()] = "",
 ) -> HTMLResponse:
     """Make a revision and apply it; a refusal comes back at its field."""
-    threshold_s = _number(value)
+    threshold_s, base = _number(value), _revision(base_revision)
     errors = {}
     if threshold_s is None:
         errors["value"] = "Must be a number of seconds."
     if not reason.strip():
         errors["reason"] = "Say why: it goes to the audit log."
-    if threshold_s is None or errors:
+    elif len(reason) > MAX_REASON_LENGTH:
+        errors["reason"] = f"Must have at most {MAX_REASON_LENGTH} characters; these are {len(reason)}."
+    if base is None:
+        errors["form"] = "The form did not say which revision it was made on. Look at the active one, then apply again."
+    if threshold_s is None or base is None or errors:
         return _form(request, pages, plane, principal, Entered(value, reason, errors), status=422)
-    draft = RevisionDraft(reason.strip(), base_revision, changes={THRESHOLD: threshold_s}, apply=True)
+    draft = RevisionDraft(reason.strip(), base, changes={THRESHOLD: threshold_s}, apply=True)
     try:
         create_revision(plane, principal, draft)
     except ControlError as error:
@@ -105,8 +112,8 @@ def revert(
     plane: Plane,
     principal: Operator,
     *,
-    base_revision: Annotated[int, Form()],
-    to_revision: Annotated[int, Form()],
+    base_revision: Annotated[int, Form(ge=1, le=MAX_NUMBER)],
+    to_revision: Annotated[int, Form(ge=1, le=MAX_NUMBER)],
 ) -> HTMLResponse:
     """Bring an earlier revision back, as a copy under a new number."""
     problem = ""
@@ -120,11 +127,21 @@ def revert(
 
 
 def _number(text: str) -> float | None:
+    if len(text) > _MAX_VALUE_LENGTH:
+        return None
     try:
         found = float(text.replace(",", "."))
     except ValueError:
         return None
     return found if math.isfinite(found) else None
+
+
+def _revision(text: str) -> int | None:
+    try:
+        found = int(text)
+    except ValueError:
+        return None
+    return found if 1 <= found <= MAX_NUMBER else None
 
 
 def _at_fields(error: ControlError) -> dict[str, str]:

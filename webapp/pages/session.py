@@ -14,6 +14,14 @@ from webapp.render import Pages, get_pages
 router = APIRouter(include_in_schema=False)
 OPEN_PATHS = frozenset({"/login", "/logout"})
 
+# What each field has at most, and what the form calls it.
+_FIELDS = {
+    "username": (200, "The name"),
+    "password": (1000, "The password"),
+    "key": (200, "The key of the sign-in link"),
+    "next": (500, "The address to go on to"),
+}
+
 PagesDep = Annotated[Pages, Depends(get_pages)]
 SessionSecret = Annotated[str | None, Depends(APIKeyCookie(name=SESSION_COOKIE, auto_error=False))]
 
@@ -28,10 +36,12 @@ def local_path(wanted: str) -> str:
 def login_page(
     request: Request,
     pages: PagesDep,
-    key: Annotated[str, Query(max_length=200)] = "",
-    next_path: Annotated[str, Query(alias="next", max_length=500)] = "/",
+    key: Annotated[str, Query()] = "",
+    next_path: Annotated[str, Query(alias="next")] = "/",
 ) -> Response:
     """The form; with a one-time key only a button, as following a link must not change anything."""
+    if error := _length_problem(key=key, next=next_path):
+        return _login_form(request, pages, error, 422)
     return pages.render(request, "login.html", key=key, next=local_path(next_path), username="", error="")
 
 
@@ -41,24 +51,20 @@ def login(
     pages: PagesDep,
     plane: Plane,
     *,
-    username: Annotated[str, Form(max_length=200)] = "",
-    password: Annotated[str, Form(max_length=1000)] = "",
-    key: Annotated[str, Form(max_length=200)] = "",
-    next_path: Annotated[str, Form(alias="next", max_length=500)] = "/",
+    username: Annotated[str, Form()] = "",
+    password: Annotated[str, Form()] = "",
+    key: Annotated[str, Form()] = "",
+    next_path: Annotated[str, Form(alias="next")] = "/",
 ) -> Response:
     """Open a session by password or key, and go on to where somebody wanted to be."""
+    if problem := _length_problem(username=username, password=password, key=key, next=next_path):
+        return _login_form(request, pages, problem, 422, username=username, next_path=next_path)
     address = request.client.host if request.client else ""
     try:
         signed_in = sign_in_with_key(plane, key) if key else sign_in(plane, username, password, address)
     except (UnauthenticatedError, TooManyAttemptsError) as error:
-        refused = pages.render(
-            request,
-            "login.html",
-            status=face_of(error).status,
-            key="",
-            next=local_path(next_path),
-            username=username,
-            error=error.detail,
+        refused = _login_form(
+            request, pages, error.detail, face_of(error).status, username=username, next_path=next_path
         )
         if isinstance(error, TooManyAttemptsError):
             refused.headers["Retry-After"] = str(error.retry_after_s)
@@ -81,3 +87,21 @@ def logout(plane: Plane, secret: SessionSecret, csrf: Annotated[str, Form(max_le
     check_csrf(principal, csrf)
     sign_out(plane, secret or "")
     return response
+
+
+def _length_problem(**typed: str) -> str:
+    """Which field is too long; empty if none is."""
+    for name, text in typed.items():
+        limit, label = _FIELDS[name]
+        if len(text) > limit:
+            return f"{label} is too long: it has at most {limit} characters."
+    return ""
+
+
+def _login_form(
+    request: Request, pages: Pages, error: str, status: int, *, username: str = "", next_path: str = "/"
+) -> Response:
+    """The form for name and password once more, with what was wrong."""
+    next_path = local_path(next_path) if not _length_problem(next=next_path) else "/"
+    username = username[: _FIELDS["username"][0]]
+    return pages.render(request, "login.html", status=status, key="", next=next_path, username=username, error=error)

@@ -49,6 +49,36 @@ async def test_a_refusal_stands_at_its_field_and_keeps_what_was_typed(admin, pla
     assert threshold(plane) == (1, 0.3)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"base_revision": "x"}, "did not say which revision"),
+        ({"base_revision": "9" * 5000}, "did not say which revision"),
+        ({"base_revision": None}, "did not say which revision"),
+        ({"value": None}, "Must be a number of seconds."),
+        ({"value": "1" * 41}, "Must be a number of seconds."),
+        ({"reason": "r" * 501}, "at most 500 characters; these are 501"),
+    ],
+    ids=["text", "digits", "no revision", "no value", "long value", "long reason"],
+)
+async def test_a_form_that_is_not_as_the_page_sends_it_comes_back_with_what_was_typed(admin, plane, wrong, message):
+    form = {"base_revision": "1", "value": "0.8", "reason": "RLD has room", **wrong}
+    sent = {name: text for name, text in form.items() if text is not None}
+    reply = await admin.post("/live/knob", data=sent)
+    assert reply.status_code == 422
+    assert message in reply.text
+    for name in sent.keys() & {"value", "reason"}:
+        assert f'value="{sent[name]}"' in reply.text
+    assert threshold(plane) == (1, 0.3)
+
+
+@pytest.mark.parametrize("to_revision", ["x", "0", "9" * 30])
+async def test_a_revert_to_no_revision_is_refused_with_a_sentence(admin, plane, to_revision):
+    reply = await admin.post("/live/knob/revert", data={"base_revision": 1, "to_revision": to_revision})
+    assert (reply.status_code, reply.text) == (422, "Some fields of the form are not valid.")
+    assert threshold(plane) == (1, 0.3)
+
+
 async def test_a_change_made_against_an_old_revision_is_refused(admin, plane):
     await admin.post("/live/knob", data={"base_revision": 1, "value": "0.8", "reason": "first"})
     reply = await admin.post("/live/knob", data={"base_revision": 1, "value": "0.5", "reason": "second"})

@@ -42,6 +42,35 @@ async def test_a_wrong_password_is_told_at_its_field(visitor):
     assert 'value="admin"' in reply.text
 
 
+@pytest.mark.parametrize(
+    ("method", "fields", "message"),
+    [
+        ("POST", {"username": "a" * 201, "password": "x"}, "The name is too long"),
+        ("POST", {"username": "a", "password": "x" * 1001}, "The password is too long"),
+        ("POST", {"key": "k" * 201}, "The key of the sign-in link is too long"),
+        ("POST", {"username": "a", "password": "x", "next": "/" * 501}, "The address to go on to is too long"),
+        ("GET", {"key": "k" * 201}, "The key of the sign-in link is too long"),
+        ("GET", {"next": "/" * 501}, "The address to go on to is too long"),
+    ],
+)
+async def test_a_field_that_is_too_long_brings_the_form_back(visitor, method, fields, message):
+    sent = {"params": fields} if method == "GET" else {"data": fields}
+    reply = await visitor.request(method, "/login", **sent)
+    assert reply.status_code == 422
+    assert message in reply.text
+    assert 'name="password"' in reply.text
+
+
+async def test_a_form_that_no_page_sends_is_refused_with_a_sentence(visitor, admin):
+    for path, sent in (
+        ("/logout", {"data": {"csrf": "c" * 201}}),
+        ("/live/demo", {"data": {"running": "perhaps"}}),
+        ("/login", {"files": {"username": b"a file"}}),
+    ):
+        reply = await visitor.post(path, **sent)
+        assert (reply.status_code, reply.text) == (422, "Some fields of the form are not valid."), path
+
+
 async def test_too_many_wrong_passwords_are_told_when_to_come_back(visitor):
     for _ in range(5):
         assert (await visitor.post("/login", data={"username": "admin", "password": "wrong"})).status_code == 401
