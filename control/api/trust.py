@@ -1,10 +1,11 @@
-"""Who comes in and what is remembered of them: guard, idempotency keys, accounts, tokens, sessions, audit trail."""
+"""Who comes in and what is remembered: guard, bodies, idempotency keys, accounts, tokens, sessions, audit trail."""
 
 from collections.abc import Collection
 
 from fastapi import APIRouter, FastAPI
 
 from control.api import audit, events, problem_types, tokens, users
+from control.api.body_bound import BodyBound
 from control.api.event_hub import EventHub
 from control.api.guard import Guard
 from control.api.idempotency import Idempotency
@@ -20,8 +21,9 @@ for _module in (users, tokens, audit, events, problem_types):
 def install_trust(
     app: FastAPI, plane: ControlPlane, page_error: PageErrorHandler | None, open_paths: Collection[str]
 ) -> None:
-    """Put the guard before everything and the store of repeated answers behind it, and tell programs of both."""
+    """Put the guard before everything, behind it the bound of bodies and the store of repeated answers."""
     app.state.events = EventHub(plane)
     install_openapi(app)
     app.add_middleware(Idempotency, plane=plane)
+    app.add_middleware(BodyBound, page_error=page_error)
     app.add_middleware(Guard, plane=plane, page_error=page_error, open_paths=open_paths)
