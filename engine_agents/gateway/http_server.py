@@ -14,18 +14,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-import httptools
-
 from engine_agents.gateway.http_messages import Header, Reply, Request
+from engine_agents.gateway.http_requests import RequestReader
 
 log = logging.getLogger(__name__)
 
-MAX_HEAD_BYTES = 64 << 10
 MAX_BODY_BYTES = 16 << 20
 MAX_WAITING_REQUESTS, MAX_WAITING_BYTES = 16, 1 << 20
 """Requests sent ahead of replies that are read; more are left in the socket, where a client's leaving is not seen."""
-_NOT_HTTP, _HEAD_TOO_LARGE, _FAILED, _UNKNOWN_CODING = 400, 431, 500, 501
-_SINGLE_HEADERS = frozenset({b"host", b"content-length", b"transfer-encoding"})
+_FAILED = 500
 _STATUS_LINES = {status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FLUSH_POLL_S = 0.005
@@ -106,13 +103,10 @@ class _Connection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, shared: _Serving) -> None:
         self._loop = loop
         self._shared = shared
-        self._parser = httptools.HttpRequestParser(self)
-        self._peer = ""
         self.task: asyncio.Task[None] | None = None
         self._reply: Reply | None = None
         self._waiting: deque[Request] = deque()
         self._closes = False
-        self._discards = False
         self._has_left = False
         self.is_clogged = False
         self._unsent_bytes = math.inf
@@ -121,63 +115,18 @@ class _Connection(asyncio.Protocol):
         self._due_s = math.inf
         self._rejected = 0
         self._waiting_bytes = 0
-        self._has_moved = False
-        self._bytes_between = 0
-        self._head_bytes = 0
-        self._url = b""
-        self._request: Request | None = None
-        self._is_upgrade = False
-        self._body: bytes | bytearray = b""
-        self._headers: dict[bytes, bytes] = {}
 
     # What the transport says
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.Transport = transport  # type: ignore[assignment] # uvloop's is no subclass
         peer = transport.get_extra_info("peername")
-        self._peer = peer[0] if peer else ""
+        self._reader = RequestReader(self, peer[0] if peer else "", self._shared.limits.max_body_bytes)
         self._shared.connections.add(self)
         self._watch(self._shared.limits.idle_s)
 
     def data_received(self, data: bytes) -> None:
-        if self._discards:
-            return
-        self._has_moved = False
-        try:
-            self._feed(data)
-        except httptools.HttpParserError:
-            self._reject(_NOT_HTTP)
-            return
-        # Of a head or trailer only its end is told: what never ends is counted here.
-        self._bytes_between = 0 if self._has_moved else self._bytes_between + len(data)
-        if self._bytes_between > MAX_HEAD_BYTES:
-            self._reject(_HEAD_TOO_LARGE)
-
-    def _feed(self, data: bytes) -> None:
-        while True:
-            try:
-                self._parser.feed_data(data)
-            except httptools.HttpParserUpgrade as upgrade:
-                data = data[upgrade.args[0] :]
-                if not self._is_upgrade:
-                    self._discards = True  # CONNECT: it is answered, but what follows is not HTTP
-                    return
-                # The parser leaves a request at its head that asks for another protocol, which servers may ignore.
-                self._parser = httptools.HttpRequestParser(self)
-                data = self._head_without_upgrade() + data
-            else:
-                return
-
-    def _head_without_upgrade(self) -> bytes:
-        request = self._request
-        assert request is not None, "only a whole head upgrades"  # noqa: S101
-        kept = dict(self._headers)
-        kept.pop(b"upgrade", None)
-        if b"close" in kept.pop(b"connection", b"").lower():
-            kept[b"connection"] = b"close"
-        lines = b"".join(b"%b: %b\r\n" % header for header in kept.items())
-        version = b"1.1" if request.is_http_11 else b"1.0"
-        return b"%b %b HTTP/%b\r\n%b\r\n" % (request.method, self._url, version, lines)
+        self._reader.feed(data)
 
     def connection_lost(self, _: Exception | None) -> None:
         self._shared.connections.discard(self)
@@ -207,81 +156,22 @@ class _Connection(asyncio.Protocol):
         if self._drain is not None and not self._drain.done():
             self._drain.set_result(None)
 
-    # What the parser says
+    # What the reader finds
 
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._url, self._headers, self._request = b"", {}, None
-        self._head_bytes = 0
+    def head_began(self) -> None:
+        """The first bytes of a request are there."""
         if self.task is None:
             self._watch(self._shared.limits.head_s)
 
-    def on_url(self, part: bytes) -> None:
-        """A part of its target."""
-        self._url += part
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or after the body a trailer, which nobody wants."""
-        if self._request is not None:
-            return
-        self._head_bytes += len(name) + len(value)
-        name = name.lower()
-        if name in self._headers and name in _SINGLE_HEADERS:
-            self._reject(_NOT_HTTP)
-        self._headers.setdefault(name, value)
-
-    def on_headers_complete(self) -> None:
-        """Its head is complete."""
-        headers, limits = self._headers, self._shared.limits
-        path, _, query = _origin_form(self._url).partition(b"?")
-        is_http_11 = self._parser.get_http_version() == "1.1"
-        method = self._parser.get_method()
-        request = Request(method, path.decode("latin-1"), query, headers, self._peer, is_http_11)
-        self._request, self._body = request, b""
-        self._is_upgrade = self._parser.should_upgrade() and method != b"CONNECT"
-        if self._discards or self._is_upgrade:
-            return
-        if self._head_bytes + len(self._url) > MAX_HEAD_BYTES:
-            self._reject(_HEAD_TOO_LARGE)
-        elif is_http_11 and b"host" not in headers:
-            self._reject(_NOT_HTTP)
-        elif headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
-            self._reject(_UNKNOWN_CODING)
-        elif int(headers.get(b"content-length", 0)) > limits.max_body_bytes:
-            self._refuse_body(request)
-        elif self.task is None:
-            self._watch(limits.body_s)
-            if headers.get(b"expect", b"").lower() == b"100-continue":
+    def head_ended(self, *, wants_go_on: bool) -> None:
+        """A head is complete."""
+        if self.task is None:
+            self._watch(self._shared.limits.body_s)
+            if wants_go_on:
                 self.write(_CONTINUE)
 
-    def on_body(self, part: bytes) -> None:
-        """A part of its body."""
-        self._has_moved = True
-        if self._discards or self._request is None:
-            return
-        if len(self._body) + len(part) > self._shared.limits.max_body_bytes:
-            self._refuse_body(self._request)
-        elif not self._body:
-            self._body = part
-        else:
-            if isinstance(self._body, bytes):
-                self._body = bytearray(self._body)
-            self._body += part
-
-    def on_message_complete(self) -> None:
-        """It is complete."""
-        self._has_moved = True
-        request = self._request
-        if self._discards or self._is_upgrade or request is None:
-            return
-        request.body, self._body = bytes(self._body), b""
-        keeps_alive = request.is_http_11 and self._parser.should_keep_alive()
-        request.keeps_alive = keeps_alive and request.method != b"CONNECT"
-        self._take(request)
-
-    # One request after the other
-
-    def _take(self, request: Request) -> None:
+    def take(self, request: Request) -> None:
+        """Answer a request, now or after those before it."""
         if self.task is None and not self.is_clogged:
             self._begin(request)
             return
@@ -289,6 +179,14 @@ class _Connection(asyncio.Protocol):
         self._waiting_bytes += len(request.body)
         if len(self._waiting) >= MAX_WAITING_REQUESTS or self._waiting_bytes > MAX_WAITING_BYTES:
             self._transport.pause_reading()
+
+    def reject(self, status: int) -> None:
+        """Answer what is no request once those before it are answered, and close."""
+        self._rejected = status
+        if self.task is None and not self._waiting:
+            self._answer_rejected()
+
+    # One request after the other
 
     def _begin_next(self) -> None:
         request = self._waiting.popleft()
@@ -339,7 +237,7 @@ class _Connection(asyncio.Protocol):
 
     def _close_after_rest(self) -> None:
         """Close, but not before a client that is still sending has had time to read why."""
-        if self._discards:
+        if self._reader.is_over:
             self._watch(self._shared.limits.linger_s)
         else:
             self._close()
@@ -348,20 +246,6 @@ class _Connection(asyncio.Protocol):
         """Close once all has been sent, which a client that does not read may not prevent."""
         self._transport.close()
         self._watch(self._shared.limits.idle_s)
-
-    def _refuse_body(self, request: Request) -> None:
-        """Let the handler say that the body is too large; the rest of it is read into nothing."""
-        self._discards, self._body = True, b""
-        request.is_too_large = True
-        self._take(request)
-
-    def _reject(self, status: int) -> None:
-        """Take no more; answer what is no request once those before it are answered, and close."""
-        if self._rejected:
-            return
-        self._discards, self._rejected = True, status
-        if self.task is None and not self._waiting:
-            self._answer_rejected()
 
     def _answer_rejected(self) -> None:
         self._closes = True
@@ -422,10 +306,3 @@ class _Connection(asyncio.Protocol):
             self._watch(self._shared.limits.stall_s)
         else:
             self.abort()
-
-
-def _origin_form(target: bytes) -> bytes:
-    """A request's target without scheme and authority, which a proxy's client sends too."""
-    if target[:1] == b"/" or b"://" not in target:
-        return target
-    return b"/" + target.partition(b"://")[2].partition(b"/")[2]

@@ -7,7 +7,8 @@ import socket
 
 import pytest
 
-from engine_agents.gateway.http_server import MAX_HEAD_BYTES, Limits, _Connection, serving
+from engine_agents.gateway.http_requests import MAX_HEAD_BYTES
+from engine_agents.gateway.http_server import Limits, _Connection, serving
 
 LIMIT_S = 30.0
 LARGE = 16 << 20
