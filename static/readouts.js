@@ -106,12 +106,16 @@ export function drawRelay(view, ceiling) {
   const recent = view.slots.slice(-GUTTER_SLOTS).filter(Boolean);
   const relayed = sum(recent, (slot) => slot.pipelines?.relay);
   const slots = sum(nodes, (node) => node.slots);
-  const leased = bytes(sum(nodes, (node) => node.leased_bytes));
+  const holders = view.nodes.filter((node) => node.role === "prefill");
+  const leased = bytes(sum(holders, (node) => node.leased_bytes));
+  const stranded = sum(holders, (node) => node.stranded_bytes);
+  const strandedAge = Math.max(0, ...holders.map((node) => node.stranded_age_s ?? 0));
   const room = slots ? ` = ${fixed(ceiling * slots, 1)} slots` : "";
   pairs($("relay-facts"), [
     ["Ceiling", ...(ceiling ? [`${percent(ceiling, 0)} %`, unit(room)] : ["–"])],
     ["Eager per request", ...(relayed ? [fixed(sum(recent, (slot) => slot.eager_tokens) / relayed, 0), " ", unit("tok")] : ["–"])],
     ["KV under lease", leased[0], " ", unit(leased[1])],
+    ...(stranded ? [["of it unread", bytes(stranded)[0], " ", unit(`${bytes(stranded)[1]}, ${fixed(strandedAge, 0)} s old`)]] : []),
   ]);
 }
 

@@ -156,6 +156,8 @@ export function waterfall(row, config) {
     ["Eager tokens", row.eager_tokens ? count(row.eager_tokens) : ""],
     ["Recomputed by MD", isNumber(row.recomputed_tokens) ? `${count(row.recomputed_tokens)} tok, expected ${count(row.expected_recomputed_tokens)}` : ""],
     ["On MD already", isNumber(row.drc_hit_rate) ? `${percent(row.drc_hit_rate)} %` : ""],
+    ["Sent to MD", pair(row.pulled_tokens, row.uncached_tokens, count, "tok")],
+    ["Pulled again", row.repulls ? `${count(row.repulls)} times` : ""],
     ["KV transfer", pair(row.transfer_s, row.predicted_transfer_s, seconds, "s")],
     ["Hit on P", pair(row.hit_rate, row.predicted_hit_rate, percent, "%")],
     ["Output bound", boundText(row)],

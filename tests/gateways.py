@@ -203,6 +203,7 @@ class Rig:
             counts[f"admitted:{name}"] = client.node.admission.admitted
             counts[f"leases:{name}"] = len(client.node.leases)
             counts[f"flights:{name}"] = client.node.puller.blocks_in_flight
+            counts[f"pinned_bytes:{name}"] = client.node.engine.store.pinned_bytes
         counts["flows"] = len(self.link.flows)
         return {key: count for key, count in counts.items() if count}
 

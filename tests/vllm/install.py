@@ -25,6 +25,10 @@ class UnavailableError(Exception):
     """Stock vLLM cannot run here; the text says why."""
 
 
+class UnfitError(UnavailableError):
+    """This machine cannot run it, whatever is installed."""
+
+
 def ensure_vllm() -> None:
     """Install what is missing: some minutes and 3 GB the first time, nothing later.
 
@@ -60,17 +64,17 @@ def check_machine() -> None:
     """See that three instances can run here.
 
     Raises:
-        UnavailableError: they cannot.
+        UnfitError: they cannot.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        raise UnavailableError("vLLM's CPU wheel is used on x86-64 Linux only")
+        raise UnfitError("vLLM's CPU wheel is used on x86-64 Linux only")
     flags = set(Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split())
     missing = [flag for flag in CPU_FLAGS if flag not in flags]
     if missing:
-        raise UnavailableError(f"this CPU lacks {', '.join(missing)}")
+        raise UnfitError(f"this CPU lacks {', '.join(missing)}")
     memory = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     if int(memory["MemAvailable"].split()[0]) * 1024 < MEMORY_BYTES:
-        raise UnavailableError(f"three instances need {MEMORY_BYTES >> 30} GiB of free memory")
+        raise UnfitError(f"three instances need {MEMORY_BYTES >> 30} GiB of free memory")
 
 
 def install() -> None:

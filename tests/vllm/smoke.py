@@ -13,7 +13,7 @@ from control.domain.topology import Role
 from tests.gateways import ONE_SHOT
 from tests.vllm.cases import LEFT, OVERLAPPING, PLANS, TOGETHER, TURN
 from tests.vllm.fleet import Case, Outcome, VllmFleet, vllm_fleet
-from tests.vllm.install import UnavailableError, ensure_vllm
+from tests.vllm.install import UnavailableError, UnfitError, ensure_vllm
 
 BYTES = "vllm:nixl_bytes_transferred_sum"
 
@@ -106,9 +106,9 @@ async def main() -> int:
     try:
         ensure_vllm()
     except UnavailableError as error:
-        say(f"skipped: {error}")
-        say(json.dumps({"requests": 0, "exact": 0, "skipped": str(error)}))
-        return 0
+        say(f"{'skipped' if isinstance(error, UnfitError) else 'failed'}: {error}")
+        say(json.dumps({"requests": 0, "exact": 0, "error": str(error)}))
+        return 0 if isinstance(error, UnfitError) else 1
     tally, start_s = Tally(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         async with vllm_fleet(Path(folder)) as fleet:
@@ -117,7 +117,9 @@ async def main() -> int:
             more = await check(fleet, tally)
             kv_bytes = {role.value: await fleet.figure(role, BYTES) for role in (Role.RELAY, Role.MAIN)}
             mismatches = fleet.gateway.state.token_mismatches
-    is_good = tally.exact == tally.requests and more["freed_after_leaving"] and not mismatches
+    seen = {*tally.pipelines, *tally.handoff_modes}
+    is_proof = {"direct", "relay", "one_shot", "catch_up"} <= seen
+    is_good = is_proof and tally.exact == tally.requests and more["freed_after_leaving"] and not mismatches
     summary = {
         "requests": tally.requests,
         "exact": tally.exact,
