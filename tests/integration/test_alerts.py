@@ -110,6 +110,7 @@ def rig(tmp_path):
 
 
 @pytest.mark.timeout(320)
+@pytest.mark.full
 def test_slow_requests_reach_the_receiver_once_although_two_replicas_evaluate_and_their_end_does_too(rig):
     rig.send(20, 9.0)
     rig.receiver.statuses = [500, 200]  # the first message has to be sent again

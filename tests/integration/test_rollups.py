@@ -209,6 +209,7 @@ async def test_link_counters_go_on_across_a_restart(redis, database, new_consume
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.full
 async def test_a_consumer_that_is_killed_while_it_writes_doubles_and_loses_nothing(
     redis, valkey, database_url, database
 ):
