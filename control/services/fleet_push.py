@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from sqlmodel import Session
+
 from control.domain.topology import FleetSnapshot
 from control.orders import WATCH_FLEET, Order, site_queue
 from control.services.fleet import load_snapshot
-from control.services.fleet_revision import raise_fleet_revision
 from control.services.plane import ControlPlane
 from control.services.policies import find_active_number, load_revision
 from control.services.reports import MAX_WAITING_ORDERS
@@ -14,28 +15,17 @@ from control.services.rollout import push_orders
 from control.store.session import UnitOfWork
 
 
-def push_fleet(work: UnitOfWork, plane: ControlPlane, actor: str) -> int:
-    """Send the fleet as this transaction leaves it, under a new revision; the sweep repeats what gets lost.
-
-    Returns:
-        The fleet's new revision.
-    """
-    revision = raise_fleet_revision(work.session, plane.now(), actor)
-    send_fleet(work)
-    return revision
-
-
 def send_fleet(work: UnitOfWork) -> None:
-    """Send the fleet as this transaction leaves it, under the revision that it has."""
-    session = work.session
-    session.flush()
-    fleet = load_snapshot(session)
-    for order in watch_orders(fleet):
+    """Send the fleet as this transaction leaves it, under the revision it has; the sweep repeats what gets lost."""
+    fleet = _changed_fleet(work)
+    for order in (*watch_orders(fleet), *_gateway_orders(work.session, fleet)):
         work.enqueue(order)
-    number = find_active_number(session)
-    if number is not None:
-        for order in push_orders(fleet, fleet.gateways, number, load_revision(session, number).document):
-            work.enqueue(order)
+
+
+def tell_gateways(work: UnitOfWork) -> None:
+    """The same for a change that observers need not know of."""
+    for order in _gateway_orders(work.session, _changed_fleet(work)):
+        work.enqueue(order)
 
 
 def sweep_observers(plane: ControlPlane, waiting_orders: Callable[[str], int]) -> list[str]:
@@ -63,3 +53,15 @@ def watch_orders(fleet: FleetSnapshot) -> list[Order]:
         part = replace(fleet, nodes=nodes, links=links, gateways=(), tenants=())
         orders.append(Order(WATCH_FLEET, site_queue(site.name), {"site": site.name, "fleet": part.to_document()}))
     return orders
+
+
+def _changed_fleet(work: UnitOfWork) -> FleetSnapshot:
+    work.session.flush()
+    return load_snapshot(work.session)
+
+
+def _gateway_orders(session: Session, fleet: FleetSnapshot) -> list[Order]:
+    number = find_active_number(session)
+    if number is None:
+        return []
+    return push_orders(fleet, fleet.gateways, number, load_revision(session, number).document)

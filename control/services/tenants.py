@@ -9,11 +9,10 @@ from control.domain.topology import Tenant
 from control.errors import ConflictError, InvalidError, NotFoundError
 from control.services.access import Principal, Role, hash_secret, require_role
 from control.services.audit import record_event
-from control.services.fleet import load_snapshot
+from control.services.fleet_push import tell_gateways
 from control.services.fleet_revision import raise_fleet_revision
 from control.services.plane import ControlPlane
 from control.services.policies import find_active_number, load_revision
-from control.services.rollout import push_orders
 from control.store.session import UnitOfWork
 from control.store.tables import TenantRow
 
@@ -60,7 +59,7 @@ def create_tenant(
         )
         record_event(work.session, at, principal.name, "tenant.create", f"tenant/{name}", after=_facts(tenant))
         raise_fleet_revision(work.session, plane.now(), principal.name)
-        _tell_gateways(work)
+        tell_gateways(work)
     return tenant, key
 
 
@@ -80,7 +79,7 @@ def delete_tenant(plane: ControlPlane, principal: Principal, name: str) -> None:
         work.session.delete(row)
         record_event(work.session, plane.now(), principal.name, "tenant.delete", f"tenant/{name}", before=before)
         raise_fleet_revision(work.session, plane.now(), principal.name)
-        _tell_gateways(work)
+        tell_gateways(work)
 
 
 def _check_classes(work: UnitOfWork, classes: Sequence[str]) -> None:
@@ -89,17 +88,6 @@ def _check_classes(work: UnitOfWork, classes: Sequence[str]) -> None:
     unknown = [name for name in classes if name not in parse_policy(document).classes]
     if unknown:
         raise InvalidError(f"The active policy has no service class {', '.join(unknown)}.")
-
-
-def _tell_gateways(work: UnitOfWork) -> None:
-    """The running revision on the changed fleet; a gateway that misses it gets it with the next sweep."""
-    number = find_active_number(work.session)
-    if number is None:
-        return
-    work.session.flush()
-    fleet = load_snapshot(work.session)
-    for order in push_orders(fleet, fleet.gateways, number, load_revision(work.session, number).document):
-        work.enqueue(order)
 
 
 def _facts(tenant: Tenant) -> dict[str, object]:
