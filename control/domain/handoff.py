@@ -1,16 +1,24 @@
 """How a request moves from relay decode to main decode: in one shot, or by catching up in batches."""
 
 import math
-from enum import IntEnum, StrEnum
+from enum import IntEnum
+from functools import cached_property
 from typing import NamedTuple
 
+from control.domain.compiled import compiled
 
-class HandoffMode(StrEnum):
+
+class HandoffMode(IntEnum):
     """The two ways to hand over; AUTO lets `choose_handoff_mode` decide."""
 
-    AUTO = "auto"
-    ONE_SHOT = "one_shot"
-    CATCH_UP = "catch_up"
+    AUTO = 1
+    ONE_SHOT = 2
+    CATCH_UP = 3
+
+    @cached_property
+    def wire(self) -> str:
+        """The name in policies, records and pages."""
+        return self.name.lower()
 
 
 class HandoffKnobs(NamedTuple):
@@ -31,6 +39,7 @@ class HandoffStep(IntEnum):
 MAX_CATCH_UP_BATCHES = 8
 
 
+@compiled
 def choose_handoff_mode(eager_tokens: int, relay_is_at_ceiling: bool, knobs: HandoffKnobs) -> HandoffMode:
     """One shot for few tokens, or to free a crowded relay soonest; catch-up where the pause would be felt."""
     if knobs.mode is not HandoffMode.AUTO:
@@ -40,6 +49,7 @@ def choose_handoff_mode(eager_tokens: int, relay_is_at_ceiling: bool, knobs: Han
     return HandoffMode.CATCH_UP
 
 
+@compiled
 def next_handoff_step(
     mode: HandoffMode, pending_tokens: int, last_pending_tokens: int, batches: int, knobs: HandoffKnobs
 ) -> HandoffStep:

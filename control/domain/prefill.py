@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from control.domain.compiled import compiled
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkRule:
@@ -17,14 +19,24 @@ class ChunkRule:
             raise ValueError("a chunk has at least 1 token, and a minimum is not negative")
 
 
+@compiled
+def next_chunk_end(done_tokens: int, prompt_tokens: int, chunk_tokens: int, tail_chunk_min_tokens: int) -> int:
+    """Up to which token the next chunk goes; a last piece below the minimum is joined to the one before it."""
+    end = done_tokens + chunk_tokens
+    left = prompt_tokens - end
+    if left <= 0 or (left <= chunk_tokens and left < tail_chunk_min_tokens):
+        return prompt_tokens
+    return end
+
+
 def plan_chunks(resident_tokens: int, prompt_tokens: int, rule: ChunkRule) -> list[int]:
     """Up to which token each chunk goes; the last is the prompt's end, also where nothing is left to compute.
 
     A joined chunk is longer than the rule's by less than the minimum.
     """
-    ends = [*range(resident_tokens + rule.chunk_tokens, prompt_tokens, rule.chunk_tokens), prompt_tokens]
-    if len(ends) > 1 and prompt_tokens - ends[-2] < rule.tail_chunk_min_tokens:
-        del ends[-2]
+    ends = [next_chunk_end(resident_tokens, prompt_tokens, rule.chunk_tokens, rule.tail_chunk_min_tokens)]
+    while ends[-1] < prompt_tokens:
+        ends.append(next_chunk_end(ends[-1], prompt_tokens, rule.chunk_tokens, rule.tail_chunk_min_tokens))
     return ends
 
 

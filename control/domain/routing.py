@@ -1,7 +1,7 @@
 """Where a request goes: which nodes, which pipeline, and the reason in words that can be shown.
 
-`choose_pipeline` takes and returns scalars only, so that the twin can compile it and can never disagree with the
-gateway.
+`choose_pipeline` and `node_score` take and return scalars only, so that the twin can compile them and can never
+disagree with the gateway.
 """
 
 from collections.abc import Collection, Sequence
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
+
+from control.domain.compiled import compiled
 
 
 class Pipeline(IntEnum):
@@ -89,6 +91,7 @@ HIT_RULE_OFF = 2.0
 CEILING_HYSTERESIS = 0.1
 
 
+@compiled
 def relay_at_ceiling(utilization: float, was_at_ceiling: bool, ceiling: float) -> bool:
     """Whether the relay pool takes no more; once it is so, it stays so until load has fallen 0.1 below."""
     if was_at_ceiling:
@@ -96,6 +99,7 @@ def relay_at_ceiling(utilization: float, was_at_ceiling: bool, ceiling: float) -
     return utilization >= ceiling
 
 
+@compiled
 def choose_pipeline(inputs: RouteInputs, knobs: RouteKnobs) -> tuple[Pipeline, Reason]:
     """The first row of the decision table (ARCHITECTURE.md, "Which pipeline") that applies."""
     known = inputs.resident_tokens + inputs.in_flight_tokens
@@ -201,17 +205,19 @@ def best_node(input_tokens: int, views: Sequence[NodeView], knobs: NodeKnobs) ->
     eligible = [view for view in views if view.is_eligible and view.slots > 0]
     if len(eligible) <= 1:
         return eligible[0] if eligible else None
-    mean_load = sum(_load(view) for view in eligible) / len(eligible)
-    return max(eligible, key=lambda view: _score(view, input_tokens, mean_load, knobs))
+    mean_load = 0.0
+    for view in eligible:
+        mean_load += view.running / view.slots
+    mean_load /= len(eligible)
+    return max(
+        eligible,
+        key=lambda view: node_score(view.running / view.slots, view.matched_tokens, input_tokens, mean_load, knobs),
+    )
 
 
-def _load(view: NodeView) -> float:
-    return view.running / view.slots
-
-
-def _score(view: NodeView, input_tokens: int, mean_load: float, knobs: NodeKnobs) -> float:
-    """Affinity minus load; a node whose load is skewed past the bound gets no affinity, so a hot one cools down."""
-    load = _load(view)
+@compiled
+def node_score(load: float, matched_tokens: int, input_tokens: int, mean_load: float, knobs: NodeKnobs) -> float:
+    """Affinity minus load (running / slots); a node far busier than its pool gets no affinity, so a hot one cools."""
     is_hot = load > knobs.max_load_skew * mean_load and load >= 1.0
-    affinity = 0.0 if is_hot else view.matched_tokens / max(1, input_tokens)
+    affinity = 0.0 if is_hot else matched_tokens / max(1, input_tokens)
     return knobs.affinity_weight * affinity - load

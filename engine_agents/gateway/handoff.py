@@ -281,7 +281,7 @@ class _Relay:
         pending = self.answered_tokens - self.caught_up_tokens
         if self.mode is None:
             self.mode = choose_handoff_mode(pending, self._pool_is_at_ceiling(), self.knobs)
-            self.x.facts.handoff_mode = self.mode.value
+            self.x.facts.handoff_mode = self.mode.wire
         step = next_handoff_step(self.mode, pending, self.last_pending_tokens, self.batches, self.knobs)
         if step is HandoffStep.CUT or not self.relay_runs:
             return True
@@ -396,4 +396,4 @@ def _knobs(x: Exchange, plan: Plan) -> HandoffKnobs:
         # A stock engine keeps whole blocks only: a smaller batch would leave it nothing.
         block_tokens = x.config.fleet.block_tokens
         batch_tokens = -(-batch_tokens // block_tokens) * block_tokens
-    return HandoffKnobs(HandoffMode(policy.mode.value), policy.one_shot_max_tokens, batch_tokens)
+    return HandoffKnobs(HandoffMode[policy.mode.name], policy.one_shot_max_tokens, batch_tokens)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from control.domain.performance import flow_rate_bytes_per_s, predict_transfer_s
+from control.domain.performance import expected_left_bytes, flow_rate_bytes_per_s, predict_transfer_s
 from control.domain.topology import Link
 
 
@@ -74,4 +74,4 @@ class LinkLoad:
         transfer = self._transfers.get(transfer_id)
         if transfer is None:
             return 0.0
-        return max(0.0, transfer.size_bytes - transfer.rate_bytes_per_s * (self._now() - transfer.started_s))
+        return expected_left_bytes(transfer.size_bytes, transfer.rate_bytes_per_s, self._now() - transfer.started_s)
