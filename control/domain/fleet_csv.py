@@ -38,7 +38,7 @@ def write_csv(kind: type[Item], items: Iterable[Item]) -> str:
     writer.writerow(columns)
     for item in items:
         facts = item_facts(item)
-        writer.writerow(_cell(facts[column]) for column in columns)
+        writer.writerow(csv_cell(facts[column]) for column in columns)
     return text.getvalue()
 
 
@@ -65,7 +65,8 @@ def read_csv(kind: type[Item], text: str) -> CsvTable:
     return CsvTable(header, tuple((number, dict(_values(header, cells))) for number, cells in lines[1:]), ())
 
 
-def _cell(value: Any) -> str:
+def csv_cell(value: Any) -> str:
+    """A value as the text of a cell."""
     if value is None:
         return ""
     if isinstance(value, dict):

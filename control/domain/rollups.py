@@ -96,6 +96,17 @@ class Sums:
         return total
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Exemplar:
+    """The request of some that waited longest for its first token; without an id there was none. They add up too."""
+
+    ttft_s: float = 0.0
+    request_id: str = ""
+
+    def __add__(self, other: "Exemplar") -> "Exemplar":
+        return max(self, other)
+
+
 @dataclass(slots=True)
 class RequestSums(Sums):
     """Requests that ended within one span. Tokens and bytes are totals, `lag_token_s` is token-seconds of cache lag."""
@@ -117,12 +128,14 @@ class RequestSums(Sums):
     eager_tokens: int = 0
     pulled_bytes: int = 0
     handoffs: int = 0
+    catch_up: int = 0
     lag_token_s: float = 0.0
     ttft: Histogram = field(default_factory=Histogram)
     tpot: Histogram = field(default_factory=Histogram)
     e2e: Histogram = field(default_factory=Histogram)
     transfer: Histogram = field(default_factory=Histogram)
     stall: Histogram = field(default_factory=Histogram)
+    slowest: Exemplar = Exemplar()
 
     @property
     def answered(self) -> int:

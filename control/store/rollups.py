@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from functools import reduce
 from itertools import islice
+from operator import add
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import CursorResult, delete, update
@@ -33,6 +35,7 @@ from control.store.tables.telemetry import (
 )
 
 _ROWS_PER_STATEMENT = 400
+NO_LIMITS: Mapping[str, object] = {}
 
 _Key = RequestKey | LinkKey | SiteKey
 _Item = TypeVar("_Item")
@@ -161,11 +164,18 @@ def load_request_rollups(
 
 
 def sum_request_rollups(
-    session: Session, spans: Spans, group: Callable[[RequestKey], _Group], figures: Sequence[str] = ()
+    session: Session,
+    spans: Spans,
+    group: Callable[[RequestKey], _Group],
+    figures: Sequence[str] = (),
+    only: Mapping[str, object] = NO_LIMITS,
 ) -> dict[_Group, RequestSums]:
-    """The same with fewer distinctions; only some figures, where these are named, as histograms are long."""
+    """The same with fewer distinctions; only some figures, where these are named, as histograms are long.
+
+    `only` says which parts of a key must have which value.
+    """
     wanted = tuple(figures) or tuple(one.name for one in fields(RequestSums))
-    rows = _load(session, RequestRollupRow, (*RequestKey._fields, *wanted), spans)
+    rows = _load(session, RequestRollupRow, (*RequestKey._fields, *wanted), spans, only)
     width = len(RequestKey._fields)
     groups: dict[_Group, list[Sequence[Any]]] = {}
     for row in rows:
@@ -191,11 +201,16 @@ def load_site_rollups(
     return {SiteKey(*row[:2]): SiteSums(*row[2:]) for row in rows}
 
 
-def _load(session: Session, table: Any, columns: Sequence[str], spans: Spans) -> Iterable[Sequence[Any]]:
+def _load(
+    session: Session, table: Any, columns: Sequence[str], spans: Spans, only: Mapping[str, object] = NO_LIMITS
+) -> Iterable[Sequence[Any]]:
     """Columns instead of rows: an object per row would cost more than all the rest."""
     wanted: Any = [getattr(table, name) for name in columns]
     query: Any = select(*wanted).where(
-        table.span_s == spans.resolution.span_s, table.at_s >= spans.since_s, table.at_s < spans.until_s
+        table.span_s == spans.resolution.span_s,
+        table.at_s >= spans.since_s,
+        table.at_s < spans.until_s,
+        *(getattr(table, name) == value for name, value in only.items()),
     )
     found: Iterable[Sequence[Any]] = session.exec(query)
     return found
@@ -205,7 +220,7 @@ def _added(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any
     """Figures of some rows, column by column: numbers added, histograms merged at once."""
     columns = zip(*rows, strict=True)
     return {
-        name: Histogram.from_bytes(*column) if isinstance(column[0], bytes) else sum(column)
+        name: Histogram.from_bytes(*column) if isinstance(column[0], bytes) else reduce(add, column)
         for name, column in zip(names, columns, strict=True)
     }
 

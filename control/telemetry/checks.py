@@ -10,6 +10,7 @@ MAX_CLOCK_SKEW_S = 60.0
 MAX_DURATION_S = 86_400.0
 MAX_TOKENS = 10**9
 MAX_BYTES = 10**15
+MAX_NAME_CHARS = 200
 
 
 class LooseBatch(msgspec.Struct, array_like=True, frozen=True):
@@ -27,6 +28,7 @@ class LooseBatch(msgspec.Struct, array_like=True, frozen=True):
     slo_ttft_p90_s: float | None = None
     slo_ttft_p99_s: float | None = None
     slo_tpot_p90_s: float | None = None
+    class_objectives: dict[str, tuple[float, float, float]] = {}
 
 
 _requests = msgspec.msgpack.Decoder(RequestBatch)
@@ -67,6 +69,11 @@ def decode_samples(raw: bytes) -> SampleBatch:
 def is_possible_time(at_s: float, now_s: float) -> bool:
     """Whether a Unix time is a number and not further ahead than clocks differ."""
     return math.isfinite(at_s) and 0 < at_s <= now_s + MAX_CLOCK_SKEW_S
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can be a name and a key in any database."""
+    return 0 < len(text) <= MAX_NAME_CHARS and text.isprintable()
 
 
 def is_possible(record: RequestRecord, now_s: float) -> bool:
@@ -118,4 +125,8 @@ def is_possible_node(sample: NodeSample) -> bool:
 def is_possible_link(sample: LinkSample) -> bool:
     """Whether a link's counters and capacity can be true."""
     counters = (sample.bytes_total, *sample.bytes_by_pipeline.values())
-    return 0 < sample.capacity_bytes_per_s <= MAX_BYTES and all(0 <= count <= 2**62 for count in counters)
+    return (
+        is_name(sample.link)
+        and 0 < sample.capacity_bytes_per_s <= MAX_BYTES
+        and all(0 <= count <= 2**62 for count in counters)
+    )

@@ -77,6 +77,9 @@ class RequestRecord(msgspec.Struct, array_like=True, frozen=True):
     output_bound_source: str = ""
     caught_up_tokens: int = 0
     repulls: int = 0
+    predicted_direct_ttft_s: float = 0.0
+    relay_was_at_ceiling: bool = False
+    trace_id: str = ""
 
     @property
     def prefix_hit_rate(self) -> float | None:
@@ -101,7 +104,8 @@ class RequestBatch(msgspec.Struct, array_like=True, frozen=True):
     """Records of one gateway; (gateway, epoch, sequence) is its key, an empty one is a heartbeat.
 
     `epoch` is another number each time the gateway starts, `dropped_records` counts since then. The objectives are
-    those of the default class in the policy that the gateway runs; None where it does not say.
+    those of the default class in the policy that the gateway runs; None where it does not say. `class_objectives` has
+    P90 and P99 of TTFT and P90 of TPOT, seconds, of every class.
     """
 
     gateway: str
@@ -116,6 +120,7 @@ class RequestBatch(msgspec.Struct, array_like=True, frozen=True):
     slo_ttft_p90_s: float | None = None
     slo_ttft_p99_s: float | None = None
     slo_tpot_p90_s: float | None = None
+    class_objectives: dict[str, tuple[float, float, float]] = {}
 
 
 class NodeSample(msgspec.Struct, array_like=True, frozen=True):

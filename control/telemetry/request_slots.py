@@ -11,7 +11,8 @@ from control.domain.slo import HIT_RATE_BUCKETS, Objectives, hit_rate_bucket, me
 from control.telemetry.records import RequestRecord
 
 PIPELINES = ("direct", "relay", "outlier")
-HANDOFF_MODES = ("one_shot", "catch_up")
+CATCH_UP = "catch_up"
+HANDOFF_MODES = ("one_shot", CATCH_UP)
 ERRORS = frozenset({Outcome.FAILED, Outcome.SHED})
 SERVED = frozenset({Outcome.COMPLETED, Outcome.CLIENT_CLOSED})
 DEMO = "demo"

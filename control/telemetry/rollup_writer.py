@@ -30,6 +30,7 @@ from control.store.rollups import (
     load_progress,
     save_sources,
 )
+from control.store.samples import Sample, add_samples, delete_old_samples
 from control.store.session import Database
 from control.telemetry.batch_keys import BatchKeys
 from control.telemetry.records import BATCH_FIELD, RequestBatch, SampleBatch
@@ -42,7 +43,7 @@ from control.telemetry.rollups import (
 )
 
 SAVE_EVERY_S = 5.0
-SWEEP_EVERY_S = 600.0
+SWEEP_EVERY_S = 60.0
 PAGE_ENTRIES = 100
 MAX_CELLS = 20_000
 FROM_START = "0-0"
@@ -62,6 +63,7 @@ class _Save:
     after: Mapping[str, Position]
     buffer: RollupBuffer
     sources: list[SourceFacts]
+    samples: list[Sample]
     now_s: float
     sweep: bool
 
@@ -125,7 +127,8 @@ class RollupWriter:
         buffer, self._buffer = self._buffer, replace(self._buffer, rollups=Rollups(), left_out=Counter())
         now_s = self._clock()
         sweep = now_s - self._swept_at_s >= SWEEP_EVERY_S
-        work = _Save(dict(self._saved), dict(self._positions), buffer, _source_facts(buffer), now_s, sweep)
+        samples = buffer.samples.drain()
+        work = _Save(dict(self._saved), dict(self._positions), buffer, _source_facts(buffer), samples, now_s, sweep)
         try:
             is_saved = await asyncio.to_thread(self._write, work)
         except BaseException:
@@ -148,8 +151,10 @@ class RollupWriter:
             add_rollups(unit.session, work.buffer.rollups, work.now_s)
             save_sources(unit.session, work.sources)
             add_counts(unit.session, +work.buffer.left_out)
+            add_samples(unit.session, work.samples)
             if work.sweep:
                 delete_old_rollups(unit.session, work.now_s)
+                delete_old_samples(unit.session, work.now_s)
         return True
 
     async def _load(self, redis: Redis) -> None:
@@ -181,7 +186,7 @@ class RollupWriter:
                 return
             for stream in behind:
                 await self._read_page(redis, stream, read_to[stream])
-            if self._buffer.rollups.cells > MAX_CELLS and not await self.save():
+            if self._buffer.size > MAX_CELLS and not await self.save():
                 return
 
     def _is_behind(self, stream: str, read_to: Mapping[str, str]) -> bool:

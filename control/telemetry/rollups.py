@@ -22,12 +22,20 @@ from control.domain.rollups import (
 )
 from control.domain.slo import Objectives, hit_rate_bucket, meets_objectives
 from control.telemetry.batch_keys import BatchKeys
-from control.telemetry.checks import ended_at_s, is_possible, is_possible_link, is_possible_node, is_possible_time
+from control.telemetry.checks import (
+    ended_at_s,
+    is_name,
+    is_possible,
+    is_possible_link,
+    is_possible_node,
+    is_possible_time,
+)
 from control.telemetry.link_windows import UNREACHABLE, difference
 from control.telemetry.node_windows import is_relay
 from control.telemetry.records import LinkSample, NodeSample, RequestBatch, RequestRecord, SampleBatch
-from control.telemetry.request_slots import DEMO, PIPELINES, lag_token_s
-from control.telemetry.sources import STALE_AFTER_S, batch_objectives
+from control.telemetry.request_slots import CATCH_UP, DEMO, PIPELINES, lag_token_s
+from control.telemetry.samples import SampleBuffer, exemplar_of
+from control.telemetry.sources import STALE_AFTER_S, Promised
 
 MAX_LATE_S = 86_400.0
 STRANDED_AFTER_S = 10.0  # a lease that is younger may just be waiting for its reader
@@ -73,21 +81,28 @@ class RollupBuffer:
     left_out: Counter[str] = field(default_factory=Counter)
     sources: dict[tuple[Kind, str], SourceState] = field(default_factory=dict)
     links: dict[str, LinkState] = field(default_factory=dict)
+    samples: SampleBuffer = field(default_factory=SampleBuffer)
+
+    @property
+    def size(self) -> int:
+        """How many rows it makes, about."""
+        return self.rollups.cells + len(self.samples.rows)
 
     def take_requests(self, batch: RequestBatch, now_s: float) -> None:
         """Fold one batch of a gateway."""
         if not self._is_acceptable("gateway", batch.gateway, batch, now_s):
             return
         self._site(batch.site, min(batch.sent_at_s, now_s)).gateway_batches += 1
-        objectives = batch_objectives(batch) or Objectives()
+        promised = Promised(batch)
         for record in batch.records:
             if not is_possible(record, now_s):
                 self.left_out["impossible"] += 1
             elif ended_at_s(record) < now_s - MAX_LATE_S:
                 self.left_out["late"] += 1
             else:
-                key = request_key(record, now_s)
+                key, objectives = request_key(record, now_s), promised.to(record.service_class)
                 add_request(self.rollups.requests.setdefault(key, RequestSums()), record, objectives)
+                self.left_out["unsearchable"] += not self.samples.take(record, key, objectives)
 
     def take_samples(self, batch: SampleBatch, now_s: float) -> None:
         """Fold one batch of an observer."""
@@ -108,7 +123,7 @@ class RollupBuffer:
                 self.left_out["impossible"] += 1
 
     def _is_acceptable(self, kind: Kind, name: str, batch: RequestBatch | SampleBatch, now_s: float) -> bool:
-        if not is_possible_time(batch.sent_at_s, now_s):
+        if not is_possible_time(batch.sent_at_s, now_s) or not (is_name(name) and is_name(batch.site)):
             self.left_out["impossible"] += 1
             return False
         if batch.sent_at_s < now_s - MAX_LATE_S:
@@ -156,7 +171,7 @@ def request_key(record: RequestRecord, now_s: float) -> RequestKey:
     hit_rate = record.prefix_hit_rate
     return RequestKey(
         at_s=FINE.start_s(min(ended_at_s(record), now_s)),
-        site=record.site,
+        site=record.site if is_name(record.site) else OTHER,
         pipeline=record.pipeline if record.pipeline in PIPELINES else OTHER,
         hit_bucket=UNKNOWN_BUCKET if hit_rate is None else hit_rate_bucket(hit_rate),
         revision=record.policy_revision if 0 <= record.policy_revision <= MAX_REVISION else 0,
@@ -181,7 +196,9 @@ def add_request(sums: RequestSums, record: RequestRecord, objectives: Objectives
     sums.eager_tokens += min(record.eager_tokens, record.output_tokens)
     sums.pulled_bytes += record.pulled_bytes or 0
     sums.handoffs += bool(record.handoff_mode)
+    sums.catch_up += record.handoff_mode == CATCH_UP
     sums.lag_token_s += lag_token_s(record)
+    sums.slowest += exemplar_of(record)
     sums.e2e.add(record.e2e_s)
     for histogram, value_s in (
         (sums.ttft, record.ttft_s),

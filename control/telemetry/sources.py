@@ -70,6 +70,18 @@ class Source:
         }
 
 
+class Promised:
+    """What a gateway promised to each service class; `default` to those that it does not name."""
+
+    def __init__(self, batch: RequestBatch, otherwise: Objectives | None = None) -> None:
+        self.default = batch_objectives(batch) or otherwise or Objectives()
+        self._classes = {name: Objectives(*promised) for name, promised in batch.class_objectives.items()}
+
+    def to(self, service_class: str) -> Objectives:
+        """Objectives of one class."""
+        return self._classes.get(service_class, self.default)
+
+
 def batch_objectives(batch: RequestBatch) -> Objectives | None:
     """Objectives a gateway runs under, None if it does not say."""
     p90_s, p99_s, tpot_s = batch.slo_ttft_p90_s, batch.slo_ttft_p99_s, batch.slo_tpot_p90_s

@@ -11,7 +11,7 @@ from control.telemetry.link_windows import LinkSlot, LinkTrack
 from control.telemetry.node_windows import NodeSlot, NodeTrack, is_relay, relay_load, relay_utilization
 from control.telemetry.records import LinkSample, NodeSample, RequestBatch, RequestRecord, SampleBatch
 from control.telemetry.request_slots import RequestSlot, request_row, rounded, slot_picture, ttft_quantiles
-from control.telemetry.sources import STALE_AFTER_S, Source
+from control.telemetry.sources import STALE_AFTER_S, Promised, Source
 
 SLOT_S = 10
 KEPT_SLOTS = 90
@@ -57,8 +57,9 @@ class LiveWindows:
         if revision is not None:
             self._mark_policy(revision, batch.sent_at_s)
         self._know(batch.sent_at_s)
+        promised = Promised(batch, source.objectives or self._objectives)
         for record in batch.records:
-            self._take_record(record, batch.sent_at_s, source.objectives or self._objectives, now_s)
+            self._take_record(record, batch.sent_at_s, promised.to(record.service_class), now_s)
 
     def take_samples(self, batch: SampleBatch, now_s: float) -> None:
         """Take one batch of an observer."""

@@ -202,6 +202,8 @@ class Exchange:
             output_bound_source=self.bound.source.value,
             caught_up_tokens=facts.caught_up_tokens,
             repulls=facts.repulls,
+            predicted_direct_ttft_s=inputs.predicted_direct_ttft_s if inputs else 0.0,
+            relay_was_at_ceiling=inputs.relay_was_at_ceiling if inputs else False,
         )
 
 

@@ -3,12 +3,11 @@
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from control.domain.policy import ServiceClass
-from control.domain.policy_fields import DEFAULT_CLASS
 from control.stopping import cancel_until_done
 from engine_agents.gateway.app import GatewayApp
 from engine_agents.gateway.config import ConfigStore
@@ -81,11 +80,11 @@ async def running_gateway(
     def vitals() -> tuple[int, int]:
         return (configs.running.revision if configs.running else 0), state.requests_in_flight
 
-    def objectives() -> ServiceClass | None:
-        return configs.running.policy.service_class(DEFAULT_CLASS) if configs.running else None
+    def classes() -> Mapping[str, ServiceClass]:
+        return configs.running.policy.classes if configs.running else {}
 
     spool = Spool(folder / "spool")
-    publisher = Publisher(name, site, stream=stream, spool=spool, vitals=vitals, objectives=objectives)
+    publisher = Publisher(name, site, stream=stream, spool=spool, vitals=vitals, classes=classes)
     gateway = Gateway(name, site, configs, state, client, metrics, publisher)
     tasks = [asyncio.create_task(publisher.run()), asyncio.create_task(NodeWatch(client, state, configs).run())]
     try:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from control.domain.policy import ServiceClass
+from control.domain.policy_fields import DEFAULT_CLASS
 from control.telemetry.records import BATCH_FIELD, REQUESTS_STREAM, RequestBatch, RequestRecord
 from engine_agents.gateway.spool import Spool
 
@@ -66,18 +67,18 @@ class Publisher:
         stream: Stream,
         spool: Spool,
         vitals: Callable[[], tuple[int, int]],
-        objectives: Callable[[], ServiceClass | None] = lambda: None,
+        classes: Callable[[], Mapping[str, ServiceClass]] = dict,
     ) -> None:
         """`vitals` gives the running policy revision and the number of requests in flight.
 
-        `objectives` gives those of the default class, so that goodput is counted against what was promised.
+        `classes` gives what each service class was promised, so that goodput is counted against that.
         """
         self._gateway = gateway
         self._site = site
         self._stream = stream
         self._spool = spool
         self._vitals = vitals
-        self._objectives = objectives
+        self._classes = classes
         self._epoch = time.time_ns() // 1_000_000
         self._sequence = 0
         self._records: deque[RequestRecord] = deque()
@@ -112,7 +113,8 @@ class Publisher:
         records = tuple(self._records)
         self._records.clear()
         revision, in_flight = self._vitals()
-        objectives = self._objectives()
+        classes = self._classes()
+        objectives = classes.get(DEFAULT_CLASS)
         batch = RequestBatch(
             gateway=self._gateway,
             site=self._site,
@@ -126,6 +128,10 @@ class Publisher:
             slo_ttft_p90_s=objectives.ttft_p90_s if objectives else None,
             slo_ttft_p99_s=objectives.ttft_p99_s if objectives else None,
             slo_tpot_p90_s=objectives.tpot_p90_s if objectives else None,
+            class_objectives={
+                name: (promised.ttft_p90_s, promised.ttft_p99_s, promised.tpot_p90_s)
+                for name, promised in classes.items()
+            },
         )
         self._sequence += 1
         data = self._encoder.encode(batch)

@@ -35,6 +35,7 @@ from control.store.tables.policy import (
 from control.store.tables.telemetry import (
     LinkRollupRow,
     RequestRollupRow,
+    RequestSampleRow,
     SiteRollupRow,
     StreamPositionRow,
     TelemetryCountRow,
@@ -69,6 +70,7 @@ __all__ = [
     "PolicyActivationRow",
     "PolicyRevisionRow",
     "RequestRollupRow",
+    "RequestSampleRow",
     "Row",
     "SettingRow",
     "SilenceRow",

@@ -3,10 +3,30 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger
+from sqlalchemy import JSON, BigInteger, Dialect, Integer, String
+from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field
 
+from control.domain.rollups import Exemplar
 from control.store.tables.base import Row, moment
+
+
+class ExemplarText(TypeDecorator[Exemplar]):
+    """An exemplar as text: its seconds and its id; empty for none."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: Exemplar | None, dialect: Dialect) -> str:
+        """As stored."""
+        del dialect
+        return f"{value.ttft_s!r} {value.request_id}" if value is not None and value.request_id else ""
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Exemplar:
+        """As it was."""
+        del dialect
+        seconds, _, request_id = (value or "").partition(" ")
+        return Exemplar(float(seconds), request_id) if request_id else Exemplar()
 
 
 def _key(sa_type: Any = None) -> Any:
@@ -49,12 +69,63 @@ class RequestRollupRow(Row, table=True):
     eager_tokens: int = _total()
     pulled_bytes: int = _total()
     handoffs: int = _total()
+    catch_up: int = _total()
     lag_token_s: float = 0.0
     ttft: bytes = b""
     tpot: bytes = b""
     e2e: bytes = b""
     transfer: bytes = b""
     stall: bytes = b""
+    slowest: Any = Field(default=Exemplar(), sa_type=ExemplarText, nullable=False)
+
+
+class RequestSampleRow(Row, table=True):
+    """One request that was kept whole: what it can be found and sorted by, and its record as msgpack.
+
+    `at_s` is when it ended, Unix seconds. `weight` says how many requests it stands for; 0 where it is kept only as
+    the slowest of a chart's cell.
+    """
+
+    __tablename__ = "request_sample"
+    number: int | None = Field(
+        default=None,
+        primary_key=True,
+        sa_type=BigInteger().with_variant(Integer, "sqlite"),
+    )
+    request_id: str = Field(index=True)
+    at_s: float = Field(index=True)
+    weight: int
+    is_notable: bool
+    site: str
+    gateway: str
+    model: str
+    traffic: str
+    tenant: str
+    service_class: str
+    pipeline: str
+    reason: str
+    outcome: str
+    revision: int = Field(sa_type=BigInteger)
+    hit_bucket: int
+    prefill_node: str
+    relay_node: str
+    main_node: str
+    handoff_mode: str
+    input_tokens: int
+    output_tokens: int
+    eager_tokens: int
+    uncached_tokens: int
+    resumes: int
+    hit_rate: float | None = None
+    drc_hit_rate: float
+    ttft_s: float | None = None
+    ttst_s: float | None = None
+    tpot_s: float | None = None
+    max_itl_s: float | None = None
+    e2e_s: float
+    transfer_s: float | None = None
+    handoff_stall_s: float | None = None
+    record: bytes = Field(repr=False)
 
 
 class LinkRollupRow(Row, table=True):

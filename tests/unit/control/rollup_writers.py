@@ -3,9 +3,10 @@
 from control.domain.rollups import LinkKey, LinkSums, RequestSums, Rollups, SiteKey, SiteSums
 from control.domain.slo import Objectives
 from control.store.rollups import SourceFacts, add_rollups, save_sources
+from control.store.samples import add_samples
 from control.store.tables import StreamPositionRow
-from control.telemetry.records import RequestRecord
-from control.telemetry.rollups import add_request, request_key
+from control.telemetry.records import RequestBatch, RequestRecord
+from control.telemetry.rollups import RollupBuffer, add_request, request_key
 
 
 def write(plane, rollups):
@@ -38,6 +39,39 @@ def write_requests(plane, count=1, *, age_s=30.0, site="ams", objectives=None, *
     for _ in range(count):
         add_request(sums, record, objectives or Objectives())
     write(plane, Rollups(requests={request_key(record, now_s): sums}))
+
+
+def write_batch(plane, *records, site="ams", sequence=1, **fields):
+    """What the consumer would store of one batch that a gateway sends now."""
+    buffer, now_s = RollupBuffer(), plane.now().timestamp()
+    buffer.take_requests(RequestBatch(f"{site}-gw-01", site, 1, sequence, now_s, tuple(records), **fields), now_s)
+    with plane.database.unit_of_work(plane.send) as work:
+        add_rollups(work.session, buffer.rollups, now_s)
+        add_samples(work.session, buffer.samples.drain())
+
+
+def record_of(plane, request_id="r", *, age_s=30.0, **fields):
+    """A request that ended so many seconds ago."""
+    values = {
+        "gateway": "ams-gw-01",
+        "site": "ams",
+        "received_at_s": plane.now().timestamp() - age_s - 1.0,
+        "model": "m",
+        "pipeline": "direct",
+        "reason": "transfer_short",
+        "outcome": "completed",
+        "status": 200,
+        "policy_revision": 1,
+        "prefill_node": "ams-p-01",
+        "main_node": "fra-md-01",
+        "input_tokens": 1000,
+        "cached_tokens": 960,
+        "output_tokens": 100,
+        "ttft_s": 0.5,
+        "tpot_s": 0.02,
+        "e2e_s": 1.0,
+    }
+    return RequestRecord(**{"request_id": request_id, **values, **fields})
 
 
 def write_link(plane, link="ams-fra", *, age_s=30.0, **figures):

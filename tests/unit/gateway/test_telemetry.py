@@ -60,10 +60,18 @@ async def test_waiting_records_travel_together_under_one_key(publisher, stream):
 
 async def test_a_batch_says_what_was_promised(stream, spool):
     promised = ServiceClass(ttft_p90_s=1.0, ttft_p99_s=2.0, tpot_p90_s=0.05)
-    publisher = Publisher("gw", "ams", stream=stream, spool=spool, vitals=lambda: (3, 0), objectives=lambda: promised)
+    publisher = Publisher(
+        "gw",
+        "ams",
+        stream=stream,
+        spool=spool,
+        vitals=lambda: (3, 0),
+        classes=lambda: {"default": promised, "gold": promised},
+    )
     await publisher.send_batch()
     sent = stream.batches[0]
     assert (sent.slo_ttft_p90_s, sent.slo_ttft_p99_s, sent.slo_tpot_p90_s) == (1.0, 2.0, 0.05)
+    assert sent.class_objectives == {"default": (1.0, 2.0, 0.05), "gold": (1.0, 2.0, 0.05)}
 
 
 async def test_what_could_not_be_sent_is_sent_later_in_order(publisher, stream, spool):

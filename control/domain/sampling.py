@@ -1,0 +1,58 @@
+"""Which requests are kept whole for search: those that failed or were slow, and of the rest a share.
+
+The share is 1 while a site has little traffic, and halves with each further portion of requests in the same ten
+seconds, so that what is kept grows with the logarithm of the traffic. A request's id alone decides which half it is
+in, and its weight says how many requests it stands for: sums of weights estimate counts without bias.
+"""
+
+import zlib
+from dataclasses import dataclass, field
+
+from control.domain.outcome import Outcome
+from control.domain.slo import Objectives
+
+ORDINARY_PORTION = 100
+NOTABLE_PORTION = 300
+MAX_SPANS = 2000
+_FAILURES = frozenset({Outcome.FAILED.value, Outcome.SHED.value})
+
+Span = tuple[int, str, bool]
+"""Start of the ten seconds in Unix seconds, site, whether its notable requests."""
+
+
+def is_notable(outcome: str, ttft_s: float | None, tpot_s: float | None, objectives: Objectives) -> bool:
+    """Whether a request failed, or took longer than nine of ten of its class may."""
+    if outcome in _FAILURES:
+        return True
+    is_slow_to_begin = ttft_s is not None and ttft_s > objectives.ttft_p90_s
+    return is_slow_to_begin or (tpot_s is not None and tpot_s > objectives.tpot_p90_s)
+
+
+def request_weight(request_id: str, halvings: int) -> int:
+    """How many requests this one stands for after so many halvings of the share; 0 if it is not kept."""
+    if not halvings:
+        return 1
+    stands_for = 1 << halvings
+    return stands_for if not zlib.crc32(request_id.encode()) & (stands_for - 1) else 0
+
+
+@dataclass(slots=True)
+class Sampler:
+    """Counts requests by span, and says of each whether it is kept."""
+
+    _seen: dict[Span, int] = field(default_factory=dict)
+
+    def weight(self, request_id: str, span: Span) -> int:
+        """The weight of the next request of a span; 0 if it is not kept."""
+        seen = self._seen.get(span, 0)
+        self._seen[span] = seen + 1
+        return request_weight(request_id, self._halvings(span, seen))
+
+    def forget(self) -> None:
+        """Drop the spans that were met first where there are too many; one that comes again begins anew."""
+        for span in list(self._seen)[: max(len(self._seen) - MAX_SPANS, 0)]:
+            del self._seen[span]
+
+    @staticmethod
+    def _halvings(span: Span, seen: int) -> int:
+        return (seen // (NOTABLE_PORTION if span[2] else ORDINARY_PORTION)).bit_length()
