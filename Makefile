@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 SUITES ?= tests/unit tests/contract tests/integration tests/browser tests/faults
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-full test-faults smoke-vllm test-vllm lint format bench bench-ttft bench-handoff bench-gateway bench-kv bench-valley python runtime dev browser
+.PHONY: help up test test-full test-faults smoke-vllm test-vllm lint format screenshots bench bench-ttft bench-handoff bench-gateway bench-kv bench-valley python runtime dev browser
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ format: dev ## Format the code
 
 # Those that take minutes have a target of their own.
 QUICK_BENCHES := $(filter-out bench_ttft bench_handoff bench_gateway bench_kv bench_valley, $(basename $(notdir $(wildcard benchmarks/bench_*.py))))
+
+screenshots: dev browser ## Take pictures of every page in both themes into screenshots/ (3 minutes; ARGS="live --size phone")
+	@$(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 bench: dev ## Measure what takes seconds; results are printed, nothing is asserted
 	@for name in $(QUICK_BENCHES); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done

@@ -1,6 +1,7 @@
 // All charts of the page: which are in sight, one crosshair over them, and each panel as table, CSV or picture.
 import { Chart, columnsOf, crosshair } from "./charts.js";
 import { clock, element, fixed } from "./format.js";
+import { t } from "./strings.js";
 import { nameOf } from "./tiles.js";
 
 const TABLE_ROWS = 40;
@@ -79,12 +80,12 @@ export class Board {
   #rows(panel, view) {
     const columns = this.#of(panel).flatMap((chart) => columnsOf(chart, view));
     const rows = view.times.map((t, i) => [t, ...columns.map((column) => column.values[i])]);
-    return { head: ["Time, UTC", ...columns.map((column) => column.name)], rows };
+    return { head: [t("chart.time_utc"), ...columns.map((column) => column.name)], rows };
   }
 
   #fillTable(holder, panel, view) {
     const { head, rows } = this.#rows(panel, view);
-    const cell = (value) => element("td", {}, value === null ? "no data" : fixed(value, Number.isInteger(value) ? 0 : 2));
+    const cell = (value) => element("td", {}, value === null ? t("chart.no_data") : fixed(value, Number.isInteger(value) ? 0 : 2));
     const newest = rows.reverse().slice(0, TABLE_ROWS);
     holder.replaceChildren(element("table", { class: "table" },
       element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { scope: "col" }, name)))),
@@ -99,7 +100,7 @@ export class Board {
   }
 
   #link(link, isLast) {
-    const plot = element("div", { class: "chart chart-link", role: "img", "aria-label": `Use of link ${nameOf(link)} over time` });
+    const plot = element("div", { class: "chart chart-link", role: "img", "aria-label": t("live.link_label", { name: nameOf(link) }) });
     const template = structuredClone(this.figures.wan);
     if (!isLast) {
       Object.assign(template.layout.xaxis, { showticklabels: false, ticks: "" });

@@ -1,5 +1,6 @@
 // Fills the figures of webapp/charts.py with slots and hands them to Plotly; knows colours, gaps and marks, no data.
 import { at } from "./store.js";
+import { t } from "./strings.js";
 import { clock, fixed, isNumber } from "./format.js";
 
 const LADDER = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
@@ -88,7 +89,8 @@ function vertical(t_s, dash, token = "var(--text-3)") {
   };
 }
 
-function bands(view, isMissing, text, least) {
+function bands(view, isMissing, key, least) {
+  const text = t(key);
   const missing = view.slots.map((slot, index) => (view.times[index] >= view.begun_s && isMissing(slot) ? 1 : null));
   const shapes = [];
   const annotations = [];
@@ -96,7 +98,7 @@ function bands(view, isMissing, text, least) {
     if (run.at(-1) === view.slots.length - 1 && run.length < 2) continue;
     const from = view.times[run[0]];
     const to = view.times[run.at(-1)] + view.slot_s;
-    if (text === "no data") {
+    if (key === "chart.no_data") {
       shapes.push({
         type: "rect", xref: "x", yref: "paper", x0: moment(from), x1: moment(to), y0: 0, y1: 1,
         line: { width: 0 }, fillcolor: colour("var(--inset)"), layer: "below",
@@ -147,9 +149,9 @@ export class Chart {
     const data = this.id === "heat" ? this.#cells(view, limits) : this.#series(view, layout);
     this.#bound(view, layout, limits);
     const least = 36 / (layout.width - layout.margin.l - layout.margin.r);
-    const missing = bands(view, (slot) => this.#isMissing(slot), "no data", least);
+    const missing = bands(view, (slot) => this.#isMissing(slot), "chart.no_data", least);
     const quiet = ["ttft", "pipelines"].includes(this.id)
-      ? bands(view, (slot) => slot !== null && slot.requests === 0, "no traffic", least)
+      ? bands(view, (slot) => slot !== null && slot.requests === 0, "chart.no_traffic", least)
       : { shapes: [], annotations: [] };
     layout.shapes = [...missing.shapes, ...(layout.shapes ?? []).filter((s) => s.visible !== false), ...this.#marks(view)];
     layout.annotations = [...(layout.annotations ?? []), ...missing.annotations, ...quiet.annotations];
@@ -253,7 +255,7 @@ export class Chart {
       if (capacity) {
         layout.yaxis.tickvals = [0, capacity / 2, capacity];
         layout.yaxis.ticktext = ["0", fixed(capacity / 2, 0), fixed(capacity, 0)];
-        layout.annotations.push(this.#note(capacity, "capacity", "bottom"));
+        layout.annotations.push(this.#note(capacity, t("chart.capacity"), "bottom"));
       }
     }
     if (this.id === "relay") {
@@ -263,9 +265,9 @@ export class Chart {
       layout.yaxis.range = [0, top];
       layout.yaxis.tickformat = "d";
       if (top < 8) layout.yaxis.dtick = top < 5 ? 1 : 2;
-      if (limits.relay_slots) layout.annotations.push(this.#note(limits.relay_slots, `${limits.relay_slots} slots`, "bottom"));
+      if (limits.relay_slots) layout.annotations.push(this.#note(limits.relay_slots, t("chart.slots", { count: limits.relay_slots }), "bottom"));
       if (limits.relay_ceiling) {
-        layout.annotations.push(this.#note(limits.relay_ceiling, `ceiling ${fixed(limits.relay_ceiling, 1)}`, "top", "text-2"));
+        layout.annotations.push(this.#note(limits.relay_ceiling, t("chart.ceiling", { count: fixed(limits.relay_ceiling, 1) }), "top", "text-2"));
       }
     }
     if (this.id === "pipelines") this.#nameLayers(layout);
@@ -276,7 +278,7 @@ export class Chart {
         xref: "paper", x: 0, xanchor: "left", xshift: 4, yref: "paper", y, yanchor: "top", text, showarrow: false,
         font: { size: 10.5, color: colour("var(--text-3)") }, bgcolor: colour("var(--panel)"),
       });
-      layout.annotations.push(caption(1.04, "stall P99"), caption(0.57, "handoffs / min"));
+      layout.annotations.push(caption(1.04, t("chart.stall")), caption(0.57, t("chart.handoffs_per_minute")));
     }
   }
 
@@ -290,7 +292,7 @@ export class Chart {
     layout.yaxis.range = [Math.log10(from), Math.log10(to)];
     limit("slo.ttft_p99_s", slo);
     const labels = this.traces.map((trace, i) => [this.tops[i].findLast((v) => v !== null), trace.name, trace.line.color]);
-    if (slo) labels.push([slo, `SLO ${fixed(slo, slo < 10 && slo % 1 ? 1 : 0)} s`, "var(--slo)"]);
+    if (slo) labels.push([slo, t("chart.slo_label", { limit: fixed(slo, slo < 10 && slo % 1 ? 1 : 0) }), "var(--slo)"]);
     const pixels = layout.height - layout.margin.t - layout.margin.b;
     const place = (value) => ((Math.log10(value) - Math.log10(from)) / Math.log10(to / from)) * pixels;
     layout.annotations.push(...this.#endLabels(labels.filter(([value]) => value > 0), place, (value) => Math.log10(value)));
@@ -347,7 +349,8 @@ export function columnsOf(chart, view) {
     return names.map((name, b) => ({ name, values: view.slots.map((slot) => slot?.buckets?.[b] ?? null) }));
   }
   return chart.traces.map((trace) => {
-    const suffix = trace.meta.share_of ? "%" : (trace.meta.unit ?? (chart.id === "ttft" ? "s" : ""));
+    const unit = trace.meta.unit ?? (chart.id === "ttft" ? "s" : "");
+    const suffix = trace.meta.share_of ? "%" : unit === "per min" ? t("chart.per_minute") : unit;
     const name = [chart.link, trace.name].filter(Boolean).join(" ");
     return {
       name: suffix ? `${name}, ${suffix}` : name,

@@ -1,5 +1,6 @@
 // The one EventSource of the page: snapshot first, then ticks; resumes, starts again, backs off, and knows the data's age.
 import { isNumber } from "./format.js";
+import { t } from "./strings.js";
 
 const STALE_AFTER_S = 5;
 const BACK_OFF_MS = [1000, 2000, 4000, 8000, 15000];
@@ -57,7 +58,7 @@ export class Connection {
     const reply = await fetch("/live/snapshot", { headers: { Accept: "application/json" } });
     if (reply.status === 401) {
       location.assign("/login");
-      throw new Error("The session is over.");
+      throw new Error(t("common.failed_network"));
     }
     if (reply.status === 204) {
       this.isEmpty = true;
@@ -65,7 +66,7 @@ export class Connection {
     }
     if (!reply.ok) {
       const problem = await reply.json().catch(() => ({}));
-      throw new Error(problem.detail ?? `The server answered ${reply.status}.`);
+      throw new Error(problem.detail ?? t("common.failed_status", { status: reply.status }));
     }
     const snapshot = await reply.json();
     this.store.takeSnapshot(snapshot);

@@ -1,4 +1,6 @@
 // Numbers as people read them: units always, tabular figures, one place that turns seconds and bytes into words.
+import { t } from "./strings.js";
+
 const group = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 export const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
@@ -38,9 +40,9 @@ export function tokens(value) {
 
 export function age(value_s) {
   const s = Math.max(0, Math.floor(value_s));
-  if (s < 60) return `${s} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} m ${String(s % 60).padStart(2, "0")} s`;
-  return `${Math.floor(s / 3600)} h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")} m`;
+  if (s < 60) return t("common.seconds", { s });
+  if (s < 3600) return t("common.minutes", { m: Math.floor(s / 60), s: String(s % 60).padStart(2, "0") });
+  return t("common.hours", { h: Math.floor(s / 3600), m: String(Math.floor((s % 3600) / 60)).padStart(2, "0") });
 }
 
 export const clock = (unix_s, withSeconds = false) => new Date(unix_s * 1000).toISOString().slice(11, withSeconds ? 19 : 16);

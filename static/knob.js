@@ -1,4 +1,5 @@
 // The knob's two faces, slider and number, the changed state, and why Apply is locked. The server checks it all again.
+import { t } from "./strings.js";
 import { element, isNumber, shape, widthOf } from "./format.js";
 
 const RUG_HEIGHT = 36;
@@ -60,8 +61,8 @@ export function drawRug(rows) {
   const over = (limit) => known.filter((row) => row.predicted_transfer_s > limit).length;
   const text = form.querySelector("[data-rug-text]");
   if (!known.length) text.replaceChildren();
-  else if (changed) text.replaceChildren("Of the last ", String(known.length), " transfers ", element("b", {}, String(over(value))), ` are over ${trim(value)} s, ${over(live)} over ${trim(live)} s.`);
-  else text.replaceChildren("Above the slider: the last ", String(known.length), " predicted transfers, ", element("b", {}, String(over(live))), " over the threshold.");
+  else if (changed) text.textContent = t("knob.rug_changed", { count: known.length, over: over(value), value: trim(value), live_over: over(live), live: trim(live) });
+  else text.textContent = t("knob.rug_live", { count: known.length, over: over(live) });
 }
 
 function wire(form) {
@@ -81,14 +82,14 @@ function wire(form) {
     const isValid = number.value.trim() !== "" && Number.isFinite(value);
     const isChanged = isValid && value !== live;
     form.classList.toggle("is-changed", isChanged);
-    slider.setAttribute("aria-valuetext", isValid ? `${trim(value)} seconds` : "");
+    slider.setAttribute("aria-valuetext", isValid ? t("knob.seconds", { value: trim(value) }) : "");
     output.replaceChildren(...(isChanged ? [`${trim(live)} → `] : []), element("b", {}, trim(isChanged ? value : live)), " s");
-    const missing = [!isChanged && "move the threshold", !reason.value.trim() && "give a reason"].filter(Boolean);
+    const missing = [!isChanged && t("knob.move"), !reason.value.trim() && t("knob.give_reason")].filter(Boolean);
     apply.setAttribute("aria-disabled", String(missing.length > 0));
-    why.textContent = missing.length ? `To apply: ${missing.join(", then ")}.` : why.dataset.ready;
+    why.textContent = missing.length ? t("knob.to_apply", { missing: missing.join(", ") }) : why.dataset.ready;
     const badge = document.getElementById("knob-badge");
     badge.className = isChanged ? "badge accent" : "";
-    badge.textContent = isChanged ? "Changed, not applied" : "";
+    badge.textContent = isChanged ? t("knob.changed") : "";
     drawRug(lastRows);
   };
   slider.addEventListener("input", () => {

@@ -8,6 +8,7 @@ import { drawComparison, drawGutter, drawLegends, drawLinks, drawRelay, drawScal
 import { pipe, Requests, waterfall } from "./requests.js";
 import { drawStatus, drawVeil } from "./status.js";
 import { Store } from "./store.js";
+import { t } from "./strings.js";
 import { nameOf, Tiles } from "./tiles.js";
 
 const CHART_PERIOD_MS = 2000;
@@ -80,7 +81,7 @@ function draw(isForced = false) {
   if (document.hidden) return;
   const now = status();
   if (store.tick === null) {
-    drawVeil({ empty: "Nothing to show yet", lost: "No connection" }[now] ?? "Loading");
+    drawVeil(t({ empty: "live.veil_empty", lost: "live.veil_lost" }[now] ?? "live.veil_loading"));
     requests.empty.hidden = now !== "empty";
     return;
   }
@@ -93,7 +94,6 @@ function draw(isForced = false) {
   drawComparison(view);
   drawRug(rows);
   $("span-text").textContent = `${clock(view.start_s)} – ${clock(view.end_s)} UTC`;
-  $("span").querySelector("b").textContent = `${Math.round((view.end_s - view.start_s) / 60)} min`;
   const isDue = !isPaused && performance.now() - lastCharts >= CHART_PERIOD_MS - 60;
   if (!isForced && !isDue) return;
   lastCharts = performance.now();
@@ -149,9 +149,6 @@ document.addEventListener("pdd:theme", () => {
   draw(true);
 });
 document.addEventListener("visibilitychange", () => draw(true));
-document.addEventListener("htmx:configRequest", (event) => {
-  event.detail.headers["X-CSRF-Token"] = document.querySelector("meta[name=csrf]").content;
-});
 document.addEventListener("htmx:afterSettle", () => {
   wireKnobs();
   if (store.tick) draw(true);

@@ -1,26 +1,26 @@
 // The last requests as a table, and one of them as a waterfall.
+import { hasText, t } from "./strings.js";
 import { age, count, element, fixed, isNumber, milliseconds, percent, seconds, shape, unit } from "./format.js";
 
 const EDGES = [0.9, 0.93, 0.95, 0.97, 0.98, 0.99];
 const SHOWN = 13;
 const BEFORE_FIRST_TOKEN = ["queue", "prefill", "kv_relay", "kv_wan"];
-const NAMES = { direct: "Direct", relay: "Relay", outlier: "Outlier", none: "None" };
 
 const bucketOf = (hit) => EDGES.filter((edge) => hit >= edge).length;
 
-// What each stage of a record is called here, and the colour that it shares with others.
+// The colour that a stage of a record shares with others.
 const STAGES = {
-  tokenize: ["Tokenize", "queue"],
-  queue: ["Queue", "queue"],
-  prefill: ["Prefill", "prefill"],
-  kv_rdma: ["KV to RLD", "kv_relay"],
-  kv_wan: ["KV over WAN", "kv_wan"],
-  relay_decode: ["Relay decode", "relay"],
-  handoff: ["Handoff", "main"],
-  main_decode: ["Main decode", "main"],
+  tokenize: "queue",
+  queue: "queue",
+  prefill: "prefill",
+  kv_rdma: "kv_relay",
+  kv_wan: "kv_wan",
+  relay_decode: "relay",
+  handoff: "main",
+  main_decode: "main",
 };
-const labelOf = (name) => STAGES[name]?.[0] ?? name.replaceAll("_", " ");
-const familyOf = (name) => STAGES[name]?.[1] ?? "other";
+const labelOf = (name) => (hasText(`stage.${name}`) ? t(`stage.${name}`) : name.replaceAll("_", " "));
+const familyOf = (name) => STAGES[name] ?? "other";
 
 function strip(row) {
   const width = 80;
@@ -49,9 +49,11 @@ function reasonText(row, reasons) {
 }
 
 export function pipe(row) {
-  const name = NAMES[row.pipeline] ?? row.pipeline;
+  const name = hasText(`pipeline.${row.pipeline}`) ? t(`pipeline.${row.pipeline}`) : row.pipeline;
   return element("span", { class: `pipe pipe-${row.pipeline}` }, name);
 }
+
+const outcomeText = (row) => (hasText(`outcome.${row.outcome}`) ? t(`outcome.${row.outcome}`) : row.outcome);
 
 const cell = (className, ...content) => element("td", { class: className }, ...content);
 
@@ -92,13 +94,13 @@ export class Requests {
     // Rows that move under the pointer or the focus cannot be hit, so the table waits.
     if (!isForced && (this.body.matches(":hover") || this.body.contains(document.activeElement))) {
       const fresh = rows.filter((row) => !this.rows.has(row.id)).length;
-      this.note.textContent = fresh ? `held, ${fresh} new` : "held";
+      this.note.textContent = fresh ? t("live.held_new", { count: fresh }) : t("live.held");
       return;
     }
     const sorted = this.order === "newest" ? rows : [...rows].sort((a, b) => (b.ttft_s ?? -1) - (a.ttft_s ?? -1));
     const shown = sorted.slice(0, SHOWN);
     this.rows = new Map(rows.map((row) => [row.id, row]));
-    this.note.textContent = this.order === "newest" ? "newest first" : `slowest of the last ${rows.length}`;
+    this.note.textContent = this.order === "newest" ? t("live.newest_first") : t("live.slowest_of", { count: rows.length });
     this.body.replaceChildren(...shown.map((row) => this.#row(row, view)));
   }
 
@@ -114,7 +116,7 @@ export class Requests {
       cell("age hide-phone", age(view.now_s - row.at_s)),
       cell("", bucket, ...(isNumber(hit) ? [percent(hit), " ", unit("%")] : ["–"])),
       cell("number hide-phone", count(row.uncached_tokens), " ", unit("tok")),
-      cell("", pipe(row), element("span", { class: failed ? "worse" : "dim" }, failed ? row.outcome.replaceAll("_", " ") : reasonText(row, this.config.reasons))),
+      cell("", pipe(row), element("span", { class: failed ? "worse" : "dim" }, failed ? outcomeText(row) : reasonText(row, this.config.reasons))),
       cell("number", ...(isNumber(row.ttft_s) ? [element("span", { class: isOver ? "over-slo" : "" }, element("b", {}, seconds(row.ttft_s))), " ", unit("s")] : ["–"])),
       cell("hide-phone", strip(row)),
       cell("number hide-phone", milliseconds(row.max_itl_s), " ", unit("ms")),
@@ -128,11 +130,10 @@ function figure(name, value, of) {
 
 // What was measured, and beside it what had been predicted.
 const pair = (measured, predicted, format, of) =>
-  isNumber(measured) && isNumber(predicted) ? `${format(measured)} ${of}, predicted ${format(predicted)} ${of}` : "";
+  isNumber(measured) && isNumber(predicted) ? t("live.predicted", { measured: format(measured), predicted: format(predicted), unit: of }) : "";
 
-const BOUND_SOURCES = { client: "asked for", history: "from the tenant's history" };
 const boundText = (row) =>
-  row.output_bound_source in BOUND_SOURCES ? `${count(row.output_bound_tokens)} tok, ${BOUND_SOURCES[row.output_bound_source]}` : "";
+  hasText(`live.bound_${row.output_bound_source}`) ? t(`live.bound_${row.output_bound_source}`, { count: count(row.output_bound_tokens) }) : "";
 
 export function waterfall(row, config) {
   const stages = row.stages ?? [];
@@ -147,38 +148,38 @@ export function waterfall(row, config) {
     return element("div", { class: "stage" }, element("span", {}, labelOf(name)), svg, element("span", { class: "number" }, `${seconds(to - from)} s`));
   });
   const facts = [
-    ["Reason", reasonText(row, config.reasons)],
-    ["Prefill node", row.nodes?.prefill],
-    ["Relay node", row.nodes?.relay],
-    ["Main node", row.nodes?.main],
-    ["Handoff", row.handoff_mode?.replaceAll("_", " ")],
-    ["Handoff stall", isNumber(row.handoff_stall_s) ? `${milliseconds(row.handoff_stall_s)} ms` : ""],
-    ["Eager tokens", row.eager_tokens ? count(row.eager_tokens) : ""],
-    ["Recomputed by MD", isNumber(row.recomputed_tokens) ? `${count(row.recomputed_tokens)} tok, expected ${count(row.expected_recomputed_tokens)}` : ""],
-    ["On MD already", isNumber(row.drc_hit_rate) ? `${percent(row.drc_hit_rate)} %` : ""],
-    ["Sent to MD", pair(row.pulled_tokens, row.uncached_tokens, count, "tok")],
-    ["Pulled again", row.repulls ? `${count(row.repulls)} times` : ""],
-    ["KV transfer", pair(row.transfer_s, row.predicted_transfer_s, seconds, "s")],
-    ["Hit on P", pair(row.hit_rate, row.predicted_hit_rate, percent, "%")],
-    ["Output bound", boundText(row)],
-    ["Tenant", row.tenant],
-    ["Class", row.service_class],
-    ["Policy", row.revision ? `r${row.revision}` : ""],
-    ["Traffic", row.traffic],
-    ["Outcome", row.outcome?.replaceAll("_", " ")],
-    ["Request", row.id],
+    [t("live.reason"), reasonText(row, config.reasons)],
+    [t("live.prefill_node"), row.nodes?.prefill],
+    [t("live.relay_node"), row.nodes?.relay],
+    [t("live.main_node"), row.nodes?.main],
+    [t("live.handoff"), row.handoff_mode?.replaceAll("_", " ")],
+    [t("live.stall"), isNumber(row.handoff_stall_s) ? `${milliseconds(row.handoff_stall_s)} ms` : ""],
+    [t("live.eager_tokens"), row.eager_tokens ? count(row.eager_tokens) : ""],
+    [t("live.recomputed_by"), isNumber(row.recomputed_tokens) ? t("live.recomputed", { count: count(row.recomputed_tokens), expected: count(row.expected_recomputed_tokens) }) : ""],
+    [t("live.on_md"), isNumber(row.drc_hit_rate) ? `${percent(row.drc_hit_rate)} %` : ""],
+    [t("live.sent"), pair(row.pulled_tokens, row.uncached_tokens, count, "tok")],
+    [t("live.pulled_again"), row.repulls ? t("live.times", { count: count(row.repulls) }) : ""],
+    [t("live.transfer"), pair(row.transfer_s, row.predicted_transfer_s, seconds, "s")],
+    [t("live.hit_on_p"), pair(row.hit_rate, row.predicted_hit_rate, percent, "%")],
+    [t("live.bound"), boundText(row)],
+    [t("live.tenant"), row.tenant],
+    [t("live.class"), row.service_class],
+    [t("live.policy"), row.revision ? `r${row.revision}` : ""],
+    [t("live.traffic"), row.traffic],
+    [t("live.outcome"), row.outcome ? outcomeText(row) : ""],
+    [t("live.request"), row.id],
   ].filter(([, value]) => value);
   const list = element("dl", { class: "facts" });
-  for (const [name, value] of facts) list.append(element("dt", {}, name), element("dd", { class: name === "Request" ? "mono" : null }, value));
+  for (const [name, value] of facts) list.append(element("dt", {}, name), element("dd", { class: value === row.id ? "mono" : null }, value));
   return [
     element("div", { class: "drawer-section" }, element("dl", { class: "figures" },
-      figure("TTFT", seconds(row.ttft_s), "s"), figure("End to end", seconds(row.e2e_s), "s"),
-      figure("TPOT", milliseconds(row.tpot_s), "ms"), figure("Max ITL", milliseconds(row.max_itl_s), "ms"),
-      figure("Prompt", count(row.input_tokens), "tok"), figure("Uncached", count(row.uncached_tokens), "tok"),
-      figure("Output", count(row.output_tokens), "tok"), figure("Hit rate", isNumber(row.hit_rate) ? percent(row.hit_rate) : "–", "%"))),
+      figure("TTFT", seconds(row.ttft_s), "s"), figure(t("live.end_to_end"), seconds(row.e2e_s), "s"),
+      figure("TPOT", milliseconds(row.tpot_s), "ms"), figure(t("live.max_itl"), milliseconds(row.max_itl_s), "ms"),
+      figure(t("live.prompt"), count(row.input_tokens), "tok"), figure(t("live.uncached"), count(row.uncached_tokens), "tok"),
+      figure(t("live.output"), count(row.output_tokens), "tok"), figure(t("live.hit_rate"), isNumber(row.hit_rate) ? percent(row.hit_rate) : "–", "%"))),
     element("div", { class: "drawer-section" },
-      element("h3", {}, `Stages over ${fixed(end, 2)} s; the dashed line is the first token`),
-      bars.length ? element("div", { class: "stages" }, ...bars) : element("p", { class: "dim" }, "This request reported no stages.")),
-    element("div", { class: "drawer-section" }, element("h3", {}, "Why and where"), list),
+      element("h3", {}, t("live.stages_over", { seconds: fixed(end, 2) })),
+      bars.length ? element("div", { class: "stages" }, ...bars) : element("p", { class: "dim" }, t("live.no_stages"))),
+    element("div", { class: "drawer-section" }, element("h3", {}, t("live.why_where")), list),
   ];
 }

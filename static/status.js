@@ -1,8 +1,7 @@
 // Says how the fleet is and how fresh that is: bar, notice, age on every panel. Nothing old may look live.
 import { age, clock, count, element, fixed } from "./format.js";
+import { t } from "./strings.js";
 
-const WORDS = { lost: "Disconnected", empty: "No data", loading: "Loading", stale: "Stale", paused: "Paused", live: "Live" };
-const UNKNOWN = { stale: "Unknown", lost: "Unknown", empty: "No data", loading: "…" };
 const BY_OBSERVERS = ["wan", "relay"];
 
 const $ = (id) => document.getElementById(id);
@@ -14,18 +13,24 @@ function say(node, text) {
 
 function ageText(age_s) {
   if (age_s === null) return "";
-  return `${age_s < 10 ? fixed(age_s, 1) : count(age_s)} s old`;
+  return t("common.age", { age: age_s < 10 ? fixed(age_s, 1) : count(age_s) });
+}
+
+// The bar of every page: `now` is live, paused, history, stale, lost, empty or loading; `fleet` as the server judged it.
+export function drawBar({ now, age_s, isPaused, fleet }) {
+  $("pulse").dataset.state = now;
+  $("pulse").setAttribute("aria-pressed", String(isPaused));
+  say($("pulse-word"), t(`common.${now}`));
+  say($("pulse-age"), now === "history" ? "" : ageText(age_s));
+  const known = ["live", "paused", "history"].includes(now) ? fleet : null;
+  const unknown = { empty: t("common.word_no_data"), loading: "…" }[now] ?? t("common.word_unknown");
+  $("state").dataset.tone = known?.tone ?? "none";
+  say($("state-word"), known ? t(`common.word_${known.word}`) : unknown);
+  say($("state-why"), known ? t(`common.why_${known.why}`, known.values) : t("common.why_unknown"));
 }
 
 export function drawStatus({ now, age_s, isPaused, tick, failure }) {
-  $("pulse").dataset.state = now;
-  $("pulse").setAttribute("aria-pressed", String(isPaused));
-  say($("pulse-word"), WORDS[now]);
-  say($("pulse-age"), ageText(age_s));
-  const fleet = now === "live" || now === "paused" ? tick.fleet : null;
-  $("state").dataset.tone = fleet?.tone ?? "none";
-  say($("state-word"), fleet?.word ?? UNKNOWN[now]);
-  say($("state-why"), fleet?.why ?? "No fresh figures, so nothing can be said.");
+  drawBar({ now, age_s, isPaused, fleet: tick?.fleet });
   drawPanelAges(now, age_s, tick?.sources ?? []);
   for (const control of document.querySelectorAll("#panel-knobs fieldset, .demo fieldset")) control.disabled = now === "lost";
   drawNotice(now, age_s, tick, failure);
@@ -39,7 +44,7 @@ function drawPanelAges(now, age_s, sources) {
     const isSilent = mine.length > 0 && mine.every((one) => one.stale);
     const oldest_s = isCold ? age_s : isSilent ? Math.max(...mine.map((one) => one.age_s)) : null;
     panel.dataset.state = isCold || isSilent ? "stale" : "";
-    say(panel.querySelector(".panel-age"), oldest_s === null ? "" : `${age(oldest_s)} old`);
+    say(panel.querySelector(".panel-age"), oldest_s === null ? "" : t("common.panel_age", { age: age(oldest_s) }));
   }
   for (const tile of document.querySelectorAll(".tile")) tile.classList.toggle("is-stale", isCold);
 }
@@ -47,20 +52,19 @@ function drawPanelAges(now, age_s, sources) {
 function noticeOf(now, age_s, tick, failure) {
   const silent = (tick?.sources ?? []).filter((one) => one.stale);
   if (now === "lost") {
-    const rest = tick ? "The figures below are not live; controls are" : "Controls are";
-    return ["bad", "Disconnected.", `${failure || "The server does not answer."} ${rest} locked until it is back.`];
+    const rest = t(tick ? "live.lost_with_figures" : "live.lost_without_figures");
+    return ["bad", `${t("common.lost")}.`, t("live.lost_text", { why: failure || t("common.failed_network"), rest })];
   }
   if (now === "stale") {
     const since = clock(Date.now() / 1000 - age_s, true);
-    return ["warn", "Stale.", `No figure has arrived since ${since} UTC: the telemetry consumer is silent, while this page is connected.`];
+    return ["warn", `${t("common.stale")}.`, t("live.stale_text", { since })];
   }
-  if (now === "empty") {
-    return ["", "No data yet.", "The telemetry consumer has not sent a first figure. The page fills by itself as soon as it does."];
+  if (now === "empty") return ["", t("live.empty_title"), t("live.empty_text")];
+  if (silent.length) {
+    const each = silent.map((one) => t("live.silent_one", { name: one.name, age: age(one.age_s) }));
+    return ["warn", t("live.silent_title"), each.join(", ")];
   }
-  if (silent.length) return ["warn", "A source is silent:", silent.map((one) => `${one.name} for ${age(one.age_s)}`).join(", ")];
-  if (tick?.fleet?.word === "Collapsing") {
-    return ["bad", "Relay collapse is starting.", "RLD share rises while the WAN link and RLD are full: relay hides a link that no longer drains. Raise the relay threshold, or revert the last change."];
-  }
+  if (tick?.fleet?.word === "collapsing") return ["bad", t("live.collapse_title"), t("live.collapse_text")];
   return null;
 }
 
@@ -75,7 +79,7 @@ function drawNotice(now, age_s, tick, failure) {
   const [tone, title, text] = found;
   notice.dataset.tone = tone;
   notice.replaceChildren(element("span", {}, element("b", {}, title), ` ${text}`));
-  if (now === "lost") notice.append(element("button", { type: "button", class: "button small", "data-retry": "" }, "Retry now"));
+  if (now === "lost") notice.append(element("button", { type: "button", class: "button small", "data-retry": "" }, t("live.retry_now")));
 }
 
 export function drawVeil(text) {

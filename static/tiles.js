@@ -1,4 +1,5 @@
 // The key figures: text and SVG, once a second, each with its change since the policy last changed.
+import { t } from "./strings.js";
 import { bytes, element, fixed, isNumber, megabits, percent, seconds, shape, tokens, unit, widthOf } from "./format.js";
 
 const SETTLE_SLOTS = 3;
@@ -40,11 +41,11 @@ export function sinceMark(view, series) {
 function changeText(change, show, lessIsBetter) {
   if (!change) return null;
   const delta = change.after - change.before;
-  if (Math.abs(delta) <= SAME * Math.max(Math.abs(change.before), 1e-9)) return element("span", {}, `≈ same since ${change.label}`);
+  if (Math.abs(delta) <= SAME * Math.max(Math.abs(change.before), 1e-9)) return element("span", {}, t("live.same_since", { mark: change.label }));
   const arrow = delta < 0 ? "▼" : "▲";
-  if (lessIsBetter === null) return element("span", {}, `${arrow} ${show(Math.abs(delta))} since ${change.label}`);
+  if (lessIsBetter === null) return element("span", {}, t("live.changed_since", { change: `${arrow} ${show(Math.abs(delta))}`, mark: change.label }));
   const isBetter = delta < 0 === lessIsBetter;
-  return element("span", { class: isBetter ? "better" : "worse" }, `${arrow} ${show(Math.abs(delta))} ${isBetter ? "better" : "worse"}`);
+  return element("span", { class: isBetter ? "better" : "worse" }, t(isBetter ? "live.better" : "live.worse", { change: `${arrow} ${show(Math.abs(delta))}` }));
 }
 
 function spark(holder, view, values, top) {
@@ -105,7 +106,7 @@ export class Tiles {
     const tile = this.tiles.ttft;
     const { ttft, slo = {}, requests } = view.tiles;
     const goals = [["P90", slo.ttft_p90_s], ["P99", slo.ttft_p99_s]].filter(([, limit]) => isNumber(limit));
-    part(tile, "slo").textContent = goals.length ? `SLO ${goals.map(([q, limit]) => `${q} ≤ ${+limit.toFixed(2)} s`).join(" · ")}` : "";
+    part(tile, "slo").textContent = goals.length ? t("live.slo_scope", { goals: goals.map(([q, limit]) => `${q} ≤ ${+limit.toFixed(2)} s`).join(" · ") }) : "";
     for (const q of ["p50", "p90", "p99"]) {
       const value = ttft?.[q];
       const limit = slo[`ttft_${q}_s`];
@@ -117,40 +118,40 @@ export class Tiles {
       bar.hidden = !isNumber(limit);
       if (isNumber(limit)) {
         bar.firstElementChild.style.width = `${Math.min(100, 80 * ((value ?? 0) / limit))}%`;
-        bar.title = isNumber(value) ? `${percent(value / limit, 0)} % of the objective` : "";
+        bar.title = isNumber(value) ? t("live.of_objective", { share: percent(value / limit, 0) }) : "";
       }
       const change = changeText(sinceMark(view, SERIES[`ttft_${q}`]), (d) => `${seconds(d)} s`, true);
-      const idle = q === "p50" ? (requests ? "" : "no traffic") : isOver ? element("span", { class: "worse" }, "over SLO") : isNumber(value) && isNumber(limit) ? `${percent(value / limit, 0)} % of SLO` : "";
+      const idle = q === "p50" ? (requests ? "" : t("live.no_traffic")) : isOver ? element("span", { class: "worse" }, t("live.over_slo")) : isNumber(value) && isNumber(limit) ? t("live.of_slo", { share: percent(value / limit, 0) }) : "";
       part(tile, `${q}-delta`).replaceChildren(change ?? idle);
     }
   }
 
   #served(view) {
     const { rps, goodput_rps: good, requests } = view.tiles;
-    if (!isNumber(rps)) return put(this.tiles.served, [none()], "no data");
+    if (!isNumber(rps)) return put(this.tiles.served, [none()], t("live.no_data"));
     const small = element("small", {}, ` / ${fixed(good, 2)}`);
-    const inSlo = rps > 0 ? `${percent(good / rps)} % in SLO` : "no traffic";
-    put(this.tiles.served, [fixed(rps, 2), small], `${inSlo}${requests ? `, ${requests} requests` : ""}`);
+    const inSlo = rps > 0 ? t("live.in_slo", { share: percent(good / rps) }) : t("live.no_traffic");
+    put(this.tiles.served, [fixed(rps, 2), small], [inSlo, requests && t("live.requests", { count: requests })].filter(Boolean).join(", "));
     this.#spark("served", view, SERIES.served);
   }
 
   #share(view) {
     const share = view.tiles.rld_share;
     const change = changeText(sinceMark(view, SERIES.share), (d) => `${percent(d)} pt`, null);
-    put(this.tiles.share, isNumber(share) ? [percent(share), unit("%")] : [none()], isNumber(share) ? (change ?? "last 5 min") : "no output");
+    put(this.tiles.share, isNumber(share) ? [percent(share), unit("%")] : [none()], isNumber(share) ? (change ?? t("live.last_minutes")) : t("live.no_output"));
     this.#spark("share", view, SERIES.share);
   }
 
   #wan(view) {
     const use = view.tiles.wan_use;
     const tile = this.tiles.wan;
-    part(tile, "scope").textContent = use ? (view.links.length > 1 ? `busiest: ${use.link}` : use.link) : "";
-    if (!use) return put(tile, [none()], "no sample of a link");
+    part(tile, "scope").textContent = use ? (view.links.length > 1 ? t("live.busiest", { link: use.link }) : use.link) : "";
+    if (!use) return put(tile, [none()], t("live.no_link"));
     const link = view.links.find((one) => nameOf(one) === use.link);
     const queue = bytes(link?.queued_bytes ?? 0);
-    const small = element("small", {}, ` of ${fixed(megabits(use.capacity_bytes_per_s), 0)} Mb/s`);
+    const small = element("small", {}, t("live.of_capacity", { capacity: fixed(megabits(use.capacity_bytes_per_s), 0) }));
     tile.dataset.tone = use.ratio >= 0.95 ? "bad" : "";
-    put(tile, [percent(use.ratio, 0), unit("%"), small], link ? `queue ${queue.join(" ")}, ${link.flows} ${link.flows === 1 ? "flow" : "flows"}` : "");
+    put(tile, [percent(use.ratio, 0), unit("%"), small], link ? t("live.queue_flows", { queue: queue.join(" "), flows: link.flows }) : "");
     this.#spark("wan", view, (slot) => SERIES.wan(slot, view, use.link), 1);
   }
 
@@ -158,7 +159,7 @@ export class Tiles {
     const lag = view.tiles.cache_lag_tokens;
     const [value, name] = tokens(lag);
     const change = changeText(sinceMark(view, SERIES.lag), (d) => tokens(d).join(" "), true);
-    put(this.tiles.lag, isNumber(lag) ? [value, unit(name)] : [none()], isNumber(lag) ? (change ?? "mean of 5 min") : "no sample");
+    put(this.tiles.lag, isNumber(lag) ? [value, unit(name)] : [none()], isNumber(lag) ? (change ?? t("live.mean_minutes")) : t("live.no_sample"));
     this.#spark("lag", view, SERIES.lag);
   }
 
@@ -167,7 +168,7 @@ export class Tiles {
     const slots = view.nodes.filter((node) => node.role === "relay");
     const running = slots.reduce((sum, node) => sum + (node.running ?? 0), 0);
     const all = slots.reduce((sum, node) => sum + (node.slots ?? 0), 0);
-    const text = all ? `${fixed(running, Number.isInteger(running) ? 0 : 1)} of ${all} ${all === 1 ? "slot" : "slots"} now` : "no relay node";
+    const text = all ? t("live.slots_now", { running: fixed(running, Number.isInteger(running) ? 0 : 1), all }) : t("live.no_relay_node");
     put(this.tiles.load, isNumber(ratio) ? [percent(ratio, 0), unit("%")] : [none()], text);
     this.#spark("load", view, SERIES.load, 1);
   }

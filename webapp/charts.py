@@ -6,6 +6,8 @@ property. Colours are tokens of `static/app.css`; times are UTC.
 
 from typing import Any
 
+from webapp.strings import Strings
+
 Figure = dict[str, Any]
 
 BUCKETS = ("0–90", "90–93", "93–95", "95–97", "97–98", "98–99", "99–100")
@@ -130,26 +132,28 @@ def ttft() -> Figure:
     }
 
 
-def wan_link(link: str, *, with_time_axis: bool = True) -> Figure:
+def wan_link(t: Strings, link: str, *, with_time_axis: bool = True) -> Figure:
     """Bytes of one link by pipeline, as Mb/s, against what it can carry."""
     layout = _layout(left=44, right=4, bottom=HEIGHT_OF_AXIS_PX if with_time_axis else 6, yaxis=_y_axis(nticks=3))
     layout["shapes"] = [_limit("capacity", "text-2", "2px,3px")]
     layout["xaxis"] |= {"showticklabels": with_time_axis, "ticks": "outside" if with_time_axis else ""}
     return {
         "data": [
-            _area(f"links.{link}.direct_bytes_per_s", "Direct", "direct", unit="Mb/s"),
-            _area(f"links.{link}.relay_bytes_per_s", "Relay", "relay", "/", unit="Mb/s"),
+            _area(f"links.{link}.direct_bytes_per_s", t("chart.js.direct"), "direct", unit="Mb/s"),
+            _area(f"links.{link}.relay_bytes_per_s", t("chart.js.relay"), "relay", "/", unit="Mb/s"),
         ],
         "layout": layout,
     }
 
 
-def relay_load() -> Figure:
+def relay_load(t: Strings) -> Figure:
     """Sequences on RLD: running against the ceiling of the policy and the slots there are."""
+    waiting = _line("relay.waiting", t("chart.js.waiting"), "text", 1.5)
+    waiting["line"] = {"color": _token("text"), "dash": "2px,2px"}
     return {
         "data": [
-            _area("relay.running", "Running", "relay", "/"),
-            {**_line("relay.waiting", "Waiting", "text", 1.5), "line": {"color": _token("text"), "dash": "2px,2px"}},
+            _area("relay.running", t("chart.js.running"), "relay", "/"),
+            waiting,
         ],
         "layout": _layout(
             left=28,
@@ -160,20 +164,20 @@ def relay_load() -> Figure:
     }
 
 
-def pipelines() -> Figure:
+def pipelines(t: Strings) -> Figure:
     """Share of requests by pipeline; a slot without requests is a gap, not zero."""
     percent = {"range": [0, 100], "tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}
     return {
         "data": [
-            _area("pipelines.direct", "Direct", "direct", share_of="pipelines"),
-            _area("pipelines.relay", "Relay", "relay", "/", share_of="pipelines"),
-            _area("pipelines.outlier", "Outlier", "outlier", ".", share_of="pipelines"),
+            _area("pipelines.direct", t("chart.js.direct"), "direct", share_of="pipelines"),
+            _area("pipelines.relay", t("chart.js.relay"), "relay", "/", share_of="pipelines"),
+            _area("pipelines.outlier", t("chart.js.outlier"), "outlier", ".", share_of="pipelines"),
         ],
         "layout": _layout(left=40, right=52, yaxis=_y_axis(**percent)),
     }
 
 
-def handoffs() -> Figure:
+def handoffs(t: Strings) -> Figure:
     """Handoffs per minute below, their stall above: two measures, two plots, never two axes over one another."""
     bar = {"type": "bar", "hoverinfo": "skip"}
     relay = _token("relay")
@@ -181,13 +185,13 @@ def handoffs() -> Figure:
         "data": [
             {
                 **bar,
-                "name": "One-shot",
+                "name": t("chart.js.one_shot"),
                 "meta": {"path": "handoffs.one_shot", "unit": "per min"},
                 "marker": {"color": relay, "line": {"width": 0}},
             },
             {
                 **bar,
-                "name": "Catch-up",
+                "name": t("chart.js.catch_up"),
                 "meta": {"path": "handoffs.catch_up", "unit": "per min"},
                 "marker": {
                     "color": _token("relay-fill-2"),
@@ -201,7 +205,11 @@ def handoffs() -> Figure:
                     },
                 },
             },
-            {**_line("stall_p99_s", "Stall P99", "text", 1.5, unit="ms"), "yaxis": "y2", "mode": "lines+markers"}
+            {
+                **_line("stall_p99_s", t("chart.js.stall"), "text", 1.5, unit="ms"),
+                "yaxis": "y2",
+                "mode": "lines+markers",
+            }
             | {"marker": {"size": 3, "color": _token("text")}},
         ],
         "layout": _layout(
@@ -215,14 +223,14 @@ def handoffs() -> Figure:
     }
 
 
-def hit_rate_buckets() -> Figure:
+def hit_rate_buckets(t: Strings) -> Figure:
     """Seven buckets against time on a square-root scale; a square marks a cell whose TTFT P99 is over the SLO."""
     scale = ((0.0, "h0"), (0.12, "h1"), (0.3, "h2"), (0.52, "h3"), (0.76, "h4"), (1.0, "h5"))
     return {
         "data": [
             {
                 "type": "heatmap",
-                "name": "Requests",
+                "name": t("chart.js.requests"),
                 "colorscale": [[at, _token(token)] for at, token in scale],
                 "showscale": False,
                 "xgap": 1,
@@ -234,7 +242,7 @@ def hit_rate_buckets() -> Figure:
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": "P99 over SLO",
+                "name": t("chart.js.over_slo"),
                 "hoverinfo": "skip",
                 "marker": {
                     "symbol": "square",
@@ -249,13 +257,13 @@ def hit_rate_buckets() -> Figure:
     }
 
 
-def live_figures() -> dict[str, Figure]:
+def live_figures(t: Strings) -> dict[str, Figure]:
     """Every figure of the Live page by the id of its panel; `wan_link` is copied for each link under its name."""
     return {
-        "heat": hit_rate_buckets(),
+        "heat": hit_rate_buckets(t),
         "ttft": ttft(),
-        "wan": wan_link("{link}"),
-        "relay": relay_load(),
-        "pipelines": pipelines(),
-        "handoffs": handoffs(),
+        "wan": wan_link(t, "{link}"),
+        "relay": relay_load(t),
+        "pipelines": pipelines(t),
+        "handoffs": handoffs(t),
     }

@@ -46,6 +46,7 @@ class LiveFeed:
         self._queues: set[asyncio.Queue[bytes | None]] = set()
         self._last_id = "0-0"
         self._is_closed = False
+        self._newest: dict[str, Any] | None = None
         self.ticks_total = 0
 
     @property
@@ -100,6 +101,12 @@ class LiveFeed:
         picture["fleet"] = asdict(fleet_state(picture, picture.get("slots", [])[:-1]))
         picture["age_s"] = max(0.0, self._clock() - picture["now_s"])
         return _dumps(picture)
+
+    def pulse(self) -> dict[str, Any]:
+        """The state of the fleet by the newest tick, and the seconds since its figures were made; None before one."""
+        if self._newest is None:
+            return {"fleet": None, "age_s": None}
+        return {"fleet": self._newest["fleet"], "age_s": max(0.0, self._clock() - self._newest["now_s"])}
 
     async def stream(self, last_id: str) -> AsyncGenerator[bytes, None]:
         """Server-sent events after `last_id`; a reader too far behind, or of another life, is told to start again."""
@@ -157,6 +164,7 @@ class LiveFeed:
             while len(self._slots) > KEPT_SLOTS:
                 self._slots.popitem(last=False)
         tick["fleet"] = asdict(fleet_state(tick, list(self._slots.values())[:-1]))
+        self._newest = {"fleet": tick["fleet"], "now_s": tick["now_s"]}
         event = b"event: tick\nid: " + event_id.encode() + b"\ndata: " + _dumps(tick) + b"\n\n"
         self._last_id = event_id
         self.ticks_total += 1

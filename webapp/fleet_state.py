@@ -1,7 +1,7 @@
 """The state of the fleet in one word, with the written threshold behind it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 WAN_FULL_RATIO = 0.95
@@ -12,26 +12,21 @@ RECENT_SLOTS = 12
 
 Tone = Literal["ok", "relay", "warn", "bad", "none"]
 
-THRESHOLDS: tuple[tuple[str, str], ...] = (
-    ("Healthy", "TTFT within its objectives, nothing relayed."),
-    ("Relaying", "TTFT within its objectives, RLD at work."),
-    ("Degraded", "TTFT P90 or P99 over its objective, more than 1 % failed, a node down, or a source stale."),
-    (
-        "Collapsing",
-        "RLD share up by half in two minutes, WAN at 95 % or more, RLD at 85 % or more: a link that no longer drains.",
-    ),
-    ("No traffic", "Nothing was asked for five minutes."),
-    ("No data", "No gateway has reported."),
-)
+# In the order of the legend; each has a name and a written threshold among the texts of the pages.
+WORDS: tuple[str, ...] = ("healthy", "relaying", "degraded", "collapsing", "no_traffic", "no_data")
 
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """One word, its tone, and the sentence that says why now."""
+    """One word, its tone, and which sentence says why now, with the figures for its placeholders.
+
+    Words and sentences are names of texts: every browser reads the same state in its own language.
+    """
 
     word: str
     tone: Tone
     why: str
+    values: dict[str, str] = field(default_factory=dict)
 
 
 def fleet_state(tick: Mapping[str, Any], slots: Sequence[Mapping[str, Any]]) -> FleetState:
@@ -40,17 +35,17 @@ def fleet_state(tick: Mapping[str, Any], slots: Sequence[Mapping[str, Any]]) -> 
     sources: Sequence[Mapping[str, Any]] = tick.get("sources") or ()
     gateways = [source for source in sources if source.get("kind") == "gateway"]
     if not gateways or all(source.get("stale") for source in gateways):
-        return FleetState("No data", "none", "No gateway has reported.")
+        return FleetState("no_data", "none", "no_data")
     if _is_collapsing(tiles, slots):
-        return FleetState("Collapsing", "bad", "RLD share rises while the WAN and RLD are full.")
+        return FleetState("collapsing", "bad", "collapsing")
     trouble = _trouble(tiles, sources, tick.get("nodes") or (), slots)
     if trouble:
-        return FleetState("Degraded", "warn", trouble)
+        return FleetState("degraded", "warn", *trouble)
     if not tiles.get("requests"):
-        return FleetState("No traffic", "none", "Nothing was asked for five minutes.")
+        return FleetState("no_traffic", "none", "no_traffic")
     if tiles.get("rld_share"):
-        return FleetState("Relaying", "relay", "TTFT within its objectives, RLD at work.")
-    return FleetState("Healthy", "ok", "TTFT within its objectives, nothing relayed.")
+        return FleetState("relaying", "relay", "relaying")
+    return FleetState("healthy", "ok", "healthy")
 
 
 def _is_collapsing(tiles: Mapping[str, Any], slots: Sequence[Mapping[str, Any]]) -> bool:
@@ -73,20 +68,21 @@ def _trouble(
     sources: Sequence[Mapping[str, Any]],
     nodes: Sequence[Mapping[str, Any]],
     slots: Sequence[Mapping[str, Any]],
-) -> str:
+) -> tuple[str, dict[str, str]] | None:
+    """What is wrong, as the name of a sentence and its figures; None where nothing is."""
     stale = next((source for source in sources if source.get("stale")), None)
     if stale is not None:
-        return f"{stale.get('name')} has not reported for {stale.get('age_s') or 0:.0f} s."
+        return "silent", {"name": str(stale.get("name")), "age": f"{stale.get('age_s') or 0:.0f}"}
     down = [node for node in nodes if node.get("state") == "unreachable"]
     if down:
-        return f"{down[0].get('name') or down[0].get('node')} does not answer."
+        return "node_down", {"name": str(down[0].get("name") or down[0].get("node"))}
     quantiles, slo = tiles.get("ttft") or {}, tiles.get("slo") or {}
-    for name, label in (("p90", "P90"), ("p99", "P99")):
+    for name in ("p90", "p99"):
         value, limit = quantiles.get(name), slo.get(f"ttft_{name}_s")
         if value is not None and limit is not None and value > limit:
-            return f"TTFT {label} {value:.1f} s is over its {limit:g} s."
+            return "ttft", {"quantile": name.upper(), "value": f"{value:.1f}", "limit": f"{limit:g}"}
     recent = slots[-3 * RECENT_SLOTS :]
     asked, failed = (sum(slot.get(key) or 0 for slot in recent) for key in ("requests", "errors"))
     if asked and failed / asked > ERROR_RATIO:
-        return f"{100 * failed / asked:.1f} % of requests failed."
-    return ""
+        return "errors", {"share": f"{100 * failed / asked:.1f}"}
+    return None

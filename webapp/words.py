@@ -1,38 +1,25 @@
-"""Closed sets of the domain in the words that people read."""
+"""Closed sets of the domain, ages and numbers, in the words that people read."""
 
-from collections.abc import Mapping
 from datetime import datetime
 
 from control.domain.routing import Reason
+from webapp.strings import Strings
 
-# `{transfer}` is the predicted time of the request's own transfer.
-REASONS: Mapping[Reason, str] = {
-    Reason.NO_MAIN: "no MD can take it",
-    Reason.NO_MAIN_RELAY_ALONE: "no MD can take it, RLD alone",
-    Reason.OUTLIER_SHORT_OUTPUT: "long prompt, short output",
-    Reason.TRANSFER_SHORT: "transfer {transfer} ≤ limit",
-    Reason.HIT_RATE_HIGH: "MD has nearly all of it",
-    Reason.RELAY_AT_CEILING: "RLD at ceiling",
-    Reason.RELAY_AT_CEILING_SLO_MISSED: "RLD full, direct over SLO",
-    Reason.PARAMETER: "a parameter forces it",
-    Reason.NO_RELAY: "no RLD can take it",
-    Reason.TRANSFER_LONG: "transfer {transfer} > limit",
-    Reason.NO_PREFILL: "no P can take it",
-}
+_UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"))
 
 
-def reason_words() -> dict[str, str]:
-    """Words by the name that records carry."""
-    return {reason.wire: words for reason, words in REASONS.items()}
+def reason_words(t: Strings) -> dict[str, str]:
+    """Why that pipeline, by the name that records carry; `{transfer}` is the predicted time of the transfer."""
+    return {reason.wire: t.texts[f"reason.{reason.wire}"] for reason in Reason}
 
 
-def ago(then: datetime, now: datetime) -> str:
+def ago(then: datetime, now: datetime, t: Strings) -> str:
     """How long ago, coarsely: it is read, not computed with."""
     seconds = max(0, int((now - then).total_seconds()))
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+    for size, unit in _UNITS:
         if seconds >= size:
-            return f"{seconds // size} {unit} ago"
-    return "just now" if seconds < 5 else f"{seconds} s ago"
+            return t(f"ago.{unit}", count=seconds // size)
+    return t("ago.now") if seconds < 5 else t("ago.seconds", count=seconds)
 
 
 def number(value: float) -> str:

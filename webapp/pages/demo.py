@@ -2,16 +2,14 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
 from control.api.dependencies import Operator, Plane, Viewer
 from control.services.demo import is_demo_wanted, set_demo_wanted
-from webapp.render import Pages, get_pages
+from webapp.render import PagesDep
 
 router = APIRouter(prefix="/live/demo", include_in_schema=False)
-
-PagesDep = Annotated[Pages, Depends(get_pages)]
 
 
 @router.get("")

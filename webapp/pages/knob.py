@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse
 
 from control.api.dependencies import Operator, Plane, Viewer
@@ -24,7 +24,8 @@ from control.services.policies import (
     load_revision,
 )
 from control.services.rollout import RolloutState, load_statuses
-from webapp.render import Pages, get_pages
+from webapp.render import Pages, PagesDep
+from webapp.strings import Strings
 from webapp.words import ago, number
 
 router = APIRouter(prefix="/live/knob", include_in_schema=False)
@@ -36,7 +37,6 @@ OFFER_REVERT_S: Final = 900
 MAX_REASON_LENGTH: Final = 500
 _MAX_VALUE_LENGTH: Final = 40
 
-PagesDep = Annotated[Pages, Depends(get_pages)]
 # One slider from a fiftieth of a second to ten minutes: fine where transfers are, coarse where they are not.
 _LADDER = (0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5)
 _LADDER_ABOVE = (2, 2.5, 3, 4, 5, 6, 8, 10, 15, 20, 30, 60, 120, 300, 600)
@@ -182,6 +182,7 @@ def _state(
     request: Request, pages: Pages, plane: ControlPlane, principal: Principal, problem: str = ""
 ) -> HTMLResponse:
     now = plane.now()
+    strings = pages.strings(request)
     with plane.database.reading() as session:
         active = load_active(session)
         gateways = load_statuses(session, active.revision.number, now)
@@ -195,8 +196,8 @@ def _state(
                 "revision": newer.revision,
                 "reason": newer.reason,
                 "actor": newer.actor,
-                "ago": ago(newer.activated_at, now),
-                "change": _change(before, documents[newer.revision]),
+                "ago": ago(newer.activated_at, now, strings),
+                "change": _change(before, documents[newer.revision], strings),
             }
         )
     applied = sum(1 for gateway in gateways if gateway.state is RolloutState.APPLIED)
@@ -205,7 +206,7 @@ def _state(
         "live/knob_state.html",
         principal,
         active=active,
-        since=ago(active.activation.activated_at, now),
+        since=ago(active.activation.activated_at, now, strings),
         ceiling=effective_values(active.revision.document)[CEILING],
         gateways=gateways,
         applied=applied,
@@ -217,7 +218,7 @@ def _state(
     )
 
 
-def _change(before: dict[str, Any] | None, after: dict[str, Any]) -> str:
+def _change(before: dict[str, Any] | None, after: dict[str, Any], t: Strings) -> str:
     """The change in a few characters: the threshold where it moved, else how many fields."""
     if before is None:
         return ""
@@ -225,7 +226,7 @@ def _change(before: dict[str, Any] | None, after: dict[str, Any]) -> str:
     for change in changes:
         if change.path == THRESHOLD:
             return f"{number(change.before)} → {number(change.after)} s"
-    return f"{len(changes)} {'field' if len(changes) == 1 else 'fields'}" if changes else "no field"
+    return t("knob.fields", count=len(changes)) if changes else t("knob.no_field")
 
 
 def _revert_target(active: Active, activations: list[Any], now: Any) -> int | None:

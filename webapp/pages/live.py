@@ -1,17 +1,16 @@
 """The Live page, its snapshot and its stream."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from control.api.dependencies import Plane, Viewer
 from control.api.event_stream import STREAM_HEADERS, EventStream, until_gone
-from control.services.fleet import load_sites
 from webapp.charts import BUCKETS, live_figures
 from webapp.feed import FeedUnreachableError, LiveFeed
-from webapp.fleet_state import THRESHOLDS
-from webapp.render import Pages, get_pages
+from webapp.render import PagesDep
+from webapp.selection import RANGES_S
 from webapp.words import reason_words
 
 router = APIRouter(include_in_schema=False)
@@ -26,24 +25,29 @@ def get_feed(request: Request) -> LiveFeed:
 
 
 Feed = Annotated[LiveFeed, Depends(get_feed)]
-PagesDep = Annotated[Pages, Depends(get_pages)]
 
 
 @router.get("/")
 def live_page(request: Request, pages: PagesDep, plane: Plane, principal: Viewer) -> HTMLResponse:
     """The page without figures; they come by snapshot and stream."""
-    with plane.database.reading() as session:
-        sites = [site.name for site in load_sites(session)]
-    return pages.render(
+    strings = pages.strings(request)
+    return pages.page(
         request,
-        "live/page.html",
+        plane,
         principal,
-        page="live",
-        site_label=" · ".join(sites) or "no site",
+        "live",
+        "live/page.html",
+        scripts=("live", "chart", "stage", "pipeline", "outcome", "knob"),
         buckets=BUCKETS,
-        thresholds=THRESHOLDS,
-        config={"figures": live_figures(), "reasons": reason_words()},
+        spans=tuple(RANGES_S),
+        config={"figures": live_figures(strings), "reasons": reason_words(strings)},
     )
+
+
+@router.get("/live/pulse")
+def pulse(feed: Feed, _: Viewer) -> dict[str, Any]:
+    """How the fleet is and how old that is, for pages that listen to nothing."""
+    return feed.pulse()
 
 
 @router.get("/live/snapshot")

@@ -2,17 +2,16 @@
 
 import json
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from control.api.dependencies import Viewer
-from webapp.render import Pages, get_pages
+from control.api.dependencies import Plane, Viewer
+from webapp.render import PagesDep
 
 router = APIRouter(include_in_schema=False)
 
-PagesDep = Annotated[Pages, Depends(get_pages)]
 _METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -31,11 +30,11 @@ class Endpoint:
 
 
 @router.get("/docs")
-def reference_page(request: Request, pages: PagesDep, principal: Viewer) -> HTMLResponse:
+def reference_page(request: Request, pages: PagesDep, plane: Plane, principal: Viewer) -> HTMLResponse:
     """Every operation by group; loads nothing from anywhere."""
     base = f"{request.url.scheme}://{request.url.netloc}"
     groups = endpoints_by_tag(request.app.openapi(), base)
-    return pages.render(request, "docs.html", principal, page="docs", site_label="REST", groups=groups)
+    return pages.page(request, plane, principal, "docs", "docs.html", groups=groups)
 
 
 def endpoints_by_tag(document: dict[str, Any], base: str) -> dict[str, list[Endpoint]]:

@@ -9,7 +9,7 @@ from fastapi.security import APIKeyCookie
 from control.api.dependencies import SESSION_COOKIE, Plane, clear_session_cookie, set_session_cookie
 from control.errors import ControlError, TooManyAttemptsError, UnauthenticatedError, face_of
 from control.services.access import check_csrf, find_session, sign_in, sign_in_with_key, sign_out
-from webapp.render import Pages, get_pages
+from webapp.render import Pages, PagesDep
 
 router = APIRouter(include_in_schema=False)
 OPEN_PATHS = frozenset({"/login", "/logout"})
@@ -22,7 +22,6 @@ _FIELDS = {
     "next": (500, "The address to go on to"),
 }
 
-PagesDep = Annotated[Pages, Depends(get_pages)]
 SessionSecret = Annotated[str | None, Depends(APIKeyCookie(name=SESSION_COOKIE, auto_error=False))]
 
 

@@ -9,8 +9,10 @@ from control.telemetry.records import LinkSample
 from control.telemetry.request_slots import RequestSlot, slot_picture
 from webapp.app import STATIC
 from webapp.charts import BUCKETS, live_figures, wan_link
+from webapp.strings import load_strings
 
-FIGURES = live_figures()
+T = load_strings("en")
+FIGURES = live_figures(T)
 
 
 def tokens_in(value):
@@ -76,5 +78,5 @@ def test_margins_are_fixed_so_that_lines_never_jump():
 
 
 def test_a_link_above_another_leaves_the_time_to_the_lower_one():
-    assert wan_link("a", with_time_axis=False)["layout"]["xaxis"]["showticklabels"] is False
-    assert wan_link("a")["layout"]["xaxis"]["showticklabels"] is True
+    assert wan_link(T, "a", with_time_axis=False)["layout"]["xaxis"]["showticklabels"] is False
+    assert wan_link(T, "a")["layout"]["xaxis"]["showticklabels"] is True

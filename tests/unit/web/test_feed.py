@@ -147,7 +147,7 @@ async def test_snapshot_tells_its_age_and_the_state_of_the_fleet(redis):
     await redis.set(LIVE_SNAPSHOT_KEY, json.dumps({"now_s": NOW_S - 12, "slots": [], "tiles": {}, "sources": []}))
     picture = json.loads(await LiveFeed(redis, lambda: NOW_S).snapshot())
     assert picture["age_s"] == 12
-    assert picture["fleet"]["word"] == "No data"
+    assert picture["fleet"]["word"] == "no_data"
 
 
 async def test_there_is_no_snapshot_before_the_first_tick(redis):

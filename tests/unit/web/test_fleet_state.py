@@ -1,6 +1,7 @@
 import pytest
 
-from webapp.fleet_state import RECENT_SLOTS, THRESHOLDS, fleet_state
+from webapp.fleet_state import RECENT_SLOTS, WORDS, fleet_state
+from webapp.strings import load_strings
 
 FRESH = {"name": "ams-gw-01", "kind": "gateway", "age_s": 0.4, "stale": False}
 SILENT = {"name": "fra-observer", "kind": "observer", "age_s": 41.0, "stale": True}
@@ -23,35 +24,42 @@ def slots(share, count=RECENT_SLOTS, **more):
 @pytest.mark.parametrize(
     ("case", "word"),
     [
-        (tick(), "Healthy"),
-        (tick(rld_share=0.1), "Relaying"),
-        (tick(requests=0, ttft=None), "No traffic"),
-        (tick(requests=None, ttft=None), "No traffic"),
-        (tick(sources=()), "No data"),
-        (tick(sources=({**FRESH, "stale": True},)), "No data"),
-        (tick(sources=(FRESH, SILENT)), "Degraded"),
-        (tick(ttft={"p50": 1, "p90": 3.5, "p99": 5}), "Degraded"),
-        (tick(ttft={"p50": 1, "p90": 2.5, "p99": 6.1}), "Degraded"),
-        (tick(nodes=({"name": "ams-rld-01", "state": "unreachable"},)), "Degraded"),
+        (tick(), "healthy"),
+        (tick(rld_share=0.1), "relaying"),
+        (tick(requests=0, ttft=None), "no_traffic"),
+        (tick(requests=None, ttft=None), "no_traffic"),
+        (tick(sources=()), "no_data"),
+        (tick(sources=({**FRESH, "stale": True},)), "no_data"),
+        (tick(sources=(FRESH, SILENT)), "degraded"),
+        (tick(ttft={"p50": 1, "p90": 3.5, "p99": 5}), "degraded"),
+        (tick(ttft={"p50": 1, "p90": 2.5, "p99": 6.1}), "degraded"),
+        (tick(nodes=({"name": "ams-rld-01", "state": "unreachable"},)), "degraded"),
     ],
 )
 def test_word_follows_the_written_threshold(case, word):
     assert fleet_state(case, []).word == word
 
 
-def test_every_word_has_a_written_threshold():
-    written = {word for word, _ in THRESHOLDS}
-    assert written == {"Healthy", "Relaying", "Degraded", "Collapsing", "No traffic", "No data"}
+def test_every_word_and_sentence_has_its_texts():
+    strings = load_strings("en")
+    for word in WORDS:
+        assert strings.has(f"fleet.word.{word}")
+        assert strings.has(f"fleet.threshold.{word}")
+        assert strings.has(f"common.js.word_{word}")
+    for why in ("silent", "node_down", "ttft", "errors", *WORDS):
+        if why != "degraded":
+            assert strings.has(f"common.js.why_{why}")
 
 
 def test_failed_requests_above_one_percent_degrade_the_fleet():
-    assert fleet_state(tick(), slots(0.0, errors=1)).why == "10.0 % of requests failed."
+    state = fleet_state(tick(), slots(0.0, errors=1))
+    assert (state.why, state.values) == ("errors", {"share": "10.0"})
 
 
 def test_rising_share_on_full_wan_and_full_relay_is_a_collapse():
     full = tick(rld_share=0.3, relay_utilization=0.9, wan_use={"ratio": 0.97})
     rising = slots(0.1, 2 * RECENT_SLOTS) + slots(0.3)
-    assert fleet_state(full, rising).word == "Collapsing"
+    assert fleet_state(full, rising).word == "collapsing"
 
 
 @pytest.mark.parametrize(
@@ -64,4 +72,4 @@ def test_rising_share_on_full_wan_and_full_relay_is_a_collapse():
     ids=["share is flat", "relay has room", "no link is measured"],
 )
 def test_one_sign_alone_is_no_collapse(tiles, history):
-    assert fleet_state(tick(rld_share=0.3, **tiles), history).word == "Relaying"
+    assert fleet_state(tick(rld_share=0.3, **tiles), history).word == "relaying"

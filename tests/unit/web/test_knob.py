@@ -6,6 +6,7 @@ from control.domain.routing import Reason
 from control.services.demo import is_demo_wanted
 from control.services.policies import load_active
 from webapp.pages.knob import THRESHOLD, slider_steps
+from webapp.strings import load_strings
 from webapp.words import ago, reason_words
 
 
@@ -125,7 +126,7 @@ async def test_the_demo_traffic_can_be_stopped_and_started(admin, plane):
 
 
 def test_every_reason_has_words():
-    assert set(reason_words()) == {reason.wire for reason in Reason}
+    assert set(reason_words(load_strings("en"))) == {reason.wire for reason in Reason}
 
 
 @pytest.mark.parametrize(
@@ -135,4 +136,4 @@ def test_every_reason_has_words():
 def test_ago_is_coarse(seconds, words, plane):
     now = plane.now()
     then = now.fromtimestamp(now.timestamp() - seconds, now.tzinfo)
-    assert ago(then, now) == words
+    assert ago(then, now, load_strings("en")) == words

@@ -14,7 +14,9 @@ async def test_a_page_sends_whoever_is_not_signed_in_to_the_door(visitor):
     assert reply.headers["location"] == "/login?next=/docs"
 
 
-@pytest.mark.parametrize("path", ["/live/snapshot", "/live/events", "/live/knob", "/live/demo", "/live/knob/state"])
+@pytest.mark.parametrize(
+    "path", ["/live/snapshot", "/live/events", "/live/knob", "/live/demo", "/live/knob/state", "/live/pulse"]
+)
 async def test_live_data_needs_a_session(visitor, path):
     reply = await visitor.get(path)
     assert reply.status_code == 401
