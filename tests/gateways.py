@@ -42,7 +42,17 @@ SETTLE_S = 20.0
 RELAY_ALWAYS = {"routing.relay_when_transfer_exceeds_s": 0.0, "routing.direct_hit_rate": None}
 DIRECT_ALWAYS = {"routing.relay_when_transfer_exceeds_s": 600.0}
 ONE_SHOT = {**RELAY_ALWAYS, "handoff.mode": "one_shot"}
+OUTLIER = {**RELAY_ALWAYS, "outlier.min_uncached_tokens": 1, "outlier.max_output_tokens": 10_000}
 CATCH_UP = {**RELAY_ALWAYS, "handoff.mode": "catch_up", "handoff.catch_up_batch_tokens": 4}
+
+_COUNTED_IN_GATEWAY = (
+    "requests_in_flight",
+    "leases",
+    "transfers",
+    "link_transfers",
+    "transfers_in_background",
+    "tasks",
+)
 
 
 @dataclass
@@ -195,15 +205,24 @@ class Rig:
         return response.json()
 
     async def busy(self) -> dict[str, Any]:
-        """All that is not zero in the gateway, the nodes and the link."""
+        """All that is not zero in the gateway, the nodes and the WAN relay."""
         state = await self.state()
-        counts = {key: state[key] for key in ("requests_in_flight", "leases", "transfers", "link_transfers", "tasks")}
+        counts = {key: state[key] for key in _COUNTED_IN_GATEWAY}
+        counts["link_queued_bytes"] = sum(state["link_queued_bytes"].values())
+        counts["transfers_awaited"] = len(self.gateway.state.ends_of_transfers)
         counts |= {f"gateway:{name}": count for name, count in state["nodes"].items()}
         for name, client in self.nodes.items():
-            counts[f"admitted:{name}"] = client.node.admission.admitted
-            counts[f"leases:{name}"] = len(client.node.leases)
-            counts[f"flights:{name}"] = client.node.puller.blocks_in_flight
-            counts[f"pinned_bytes:{name}"] = client.node.engine.store.pinned_bytes
+            node = client.node
+            counts[f"admitted:{name}"] = node.admission.admitted
+            counts[f"running:{name}"] = node.admission.running
+            counts[f"waiting:{name}"] = node.admission.waiting
+            counts[f"leases:{name}"] = len(node.leases)
+            counts[f"flights:{name}"] = node.puller.blocks_in_flight
+            counts[f"pulls:{name}"] = node.puller.running
+            counts[f"kv_sessions:{name}"] = node.kv_server.sessions
+            counts[f"pinned_bytes:{name}"] = node.engine.store.pinned_bytes
+        counts["relay_handshakes"] = self.relay.handshakes
+        counts["relay_transfers"] = len(self.link.transfers)
         counts["flows"] = len(self.link.flows)
         return {key: count for key, count in counts.items() if count}
 
