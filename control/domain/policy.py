@@ -62,6 +62,7 @@ class RoutingPolicy:
     relay_load_ceiling: float
     affinity_weight: float
     max_load_skew: float
+    relay_may_serve_alone: bool
 
 
 @dataclass(frozen=True, slots=True)

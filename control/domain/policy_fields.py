@@ -92,6 +92,13 @@ _FIXED_FIELDS: tuple[PolicyField, ...] = (
         "Cached prefixes stop attracting requests to a node this much busier than its pool.",
     ),
     PolicyField(
+        "routing.relay_may_serve_alone",
+        FieldKind.BOOLEAN,
+        "",
+        default=True,
+        help="When no MD can take a request, let RLD answer it to the end; otherwise it is refused with 503.",
+    ),
+    PolicyField(
         "handoff.mode",
         FieldKind.CHOICE,
         "",

@@ -212,5 +212,5 @@ def _route_knobs(x: Exchange) -> RouteKnobs:
         outlier_enabled=outlier.enabled,
         outlier_min_uncached_tokens=outlier.min_uncached_tokens,
         outlier_max_output_tokens=outlier.max_output_tokens,
-        relay_may_serve_alone=True,
+        relay_may_serve_alone=routing.relay_may_serve_alone,
     )

@@ -1,9 +1,12 @@
 """The rows of the decision table as requests meet them; the table itself has its own tests."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from control.domain.policy import DEFAULT_POLICY_DOCUMENT, apply_changes
+from control.domain.topology import NodeState, Role
 from engine_agents.gateway import transfers
 from tests.fleet import prompt_of
 from tests.gateways import DIRECT_ALWAYS, ONE_SHOT, gateway_rig
@@ -113,3 +116,22 @@ async def test_equal_requests_spread_over_the_pool(rig):
     await rig.configure({**DIRECT_ALWAYS, "routing.affinity_weight": 0.0})
     answers = await asyncio.gather(*(rig.complete(prompt_of(64, seed), max_tokens=40) for seed in range(6)))
     assert {answer.explained["main_node"] for answer in answers} == {"fra-md-01", "fra-md-02"}
+
+
+@pytest.mark.parametrize("may_serve_alone", [True, False])
+async def test_without_main_decode_the_policy_says_whether_the_relay_answers_alone(rig, may_serve_alone):
+    fleet = rig.fleet()
+    nodes = (
+        replace(node, state=NodeState.DRAINING if node.role is Role.MAIN else NodeState.READY) for node in fleet.nodes
+    )
+    policy = apply_changes(DEFAULT_POLICY_DOCUMENT, {**ONE_SHOT, "routing.relay_may_serve_alone": may_serve_alone})
+    assert (await rig.put_config(policy, replace(fleet, nodes=tuple(nodes)))).status_code == 200
+    prompt = prompt_of(300)
+    answer = await rig.complete(prompt, max_tokens=20)
+    if may_serve_alone:
+        assert why(answer) == ("outlier", "no_main_relay_alone")
+        assert answer.token_ids == (await rig.alone(prompt, max_tokens=20))[0]
+    else:
+        assert (answer.status, answer.error["code"]) == (503, "no_main")
+        assert "retry-after" in answer.headers
+    assert await rig.settled() == {}
