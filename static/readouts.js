@@ -71,12 +71,15 @@ export function drawLinks(view, index) {
     const capacity = link.rate_cap_bytes_per_s ?? link.capacity_bytes_per_s;
     const ratio = isNumber(used?.bytes_per_s) && capacity ? used.bytes_per_s / capacity : null;
     const queue = bytes(used?.queued_bytes ?? link.queued_bytes);
+    const wait = used ? used.wait_s : link.wait_s;
     const share = element("b", { class: ratio >= 0.95 ? "worse" : null }, `${percent(ratio, 0)} %`);
     pairs(holder.querySelector("dl"), [
       [t("live.use"), share, " ", element("span", { class: "dim" }, fixed(megabits(used?.bytes_per_s), 1))],
       [t("live.direct"), ...inMegabits(used?.direct_bytes_per_s)],
       [t("live.relay"), ...inMegabits(used?.relay_bytes_per_s)],
       [t("live.queue"), queue[0], " ", unit(queue[1])],
+      [t("live.waiting"), count(used?.queue_depth ?? link.queue_depth)],
+      [t("live.wait"), ...(isNumber(wait) ? [seconds(wait), " ", unit("s")] : ["–"])],
       [t("live.flows"), count(used?.flows ?? link.flows)],
       [t("live.rtt"), milliseconds(link.rtt_s), " ", unit("ms")],
       [t("live.capacity"), ...inMegabits(capacity, 0)],

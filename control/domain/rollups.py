@@ -63,6 +63,29 @@ class LinkKey(NamedTuple):
         return self._replace(at_s=resolution.start_s(self.at_s))
 
 
+class LinkClassKey(NamedTuple):
+    """Which service class on which link a sum is of."""
+
+    at_s: int
+    link: str
+    service_class: str
+
+    def at(self, resolution: Resolution) -> "LinkClassKey":
+        """The key of the longer span that holds this one."""
+        return self._replace(at_s=resolution.start_s(self.at_s))
+
+
+class NodeKey(NamedTuple):
+    """Which main node a sum is of."""
+
+    at_s: int
+    node: str
+
+    def at(self, resolution: Resolution) -> "NodeKey":
+        """The key of the longer span that holds this one."""
+        return self._replace(at_s=resolution.start_s(self.at_s))
+
+
 class SiteKey(NamedTuple):
     """Which site a sum is of."""
 
@@ -150,7 +173,11 @@ class RequestSums(Sums):
 
 @dataclass(slots=True)
 class LinkSums(Sums):
-    """What one link carried. `capacity_bytes` is what it could have carried in the `seconds` that samples cover."""
+    """What one link carried. `capacity_bytes` is what it could have carried in the `seconds` that samples cover.
+
+    `queued_transfers` is the sum over samples of those that waited; `waits` transfers were given a place, after
+    `waited_s` seconds together.
+    """
 
     samples: int = 0
     down_samples: int = 0
@@ -160,6 +187,25 @@ class LinkSums(Sums):
     direct_bytes: int = 0
     relay_bytes: int = 0
     capacity_bytes: float = 0.0
+    queued_transfers: int = 0
+    waits: int = 0
+    waited_s: float = 0.0
+
+
+@dataclass(slots=True)
+class LinkClassSums(Sums):
+    """What one link carried of one service class."""
+
+    total_bytes: int = 0
+
+
+@dataclass(slots=True)
+class NodeSums(Sums):
+    """What requests brought to one main node: how many, tokens that it lacked, and token-seconds of cache lag."""
+
+    requests: int = 0
+    uncached_tokens: int = 0
+    lag_token_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -182,24 +228,22 @@ class Rollups:
 
     requests: dict[RequestKey, RequestSums] = field(default_factory=dict)
     links: dict[LinkKey, LinkSums] = field(default_factory=dict)
+    link_classes: dict[LinkClassKey, LinkClassSums] = field(default_factory=dict)
+    nodes: dict[NodeKey, NodeSums] = field(default_factory=dict)
     sites: dict[SiteKey, SiteSums] = field(default_factory=dict)
 
     @property
     def cells(self) -> int:
         """How many sums it holds, which is what storing it costs."""
-        return len(self.requests) + len(self.links) + len(self.sites)
+        return sum(len(getattr(self, one.name)) for one in fields(self))
 
     def at(self, resolution: Resolution, now_s: float) -> "Rollups":
         """The same in longer spans, without those that would not be kept."""
         folded = Rollups()
         oldest_s = now_s - resolution.kept_s
-        for request_key, requests in self.requests.items():
-            if request_key.at_s >= oldest_s:
-                folded.requests.setdefault(request_key.at(resolution), RequestSums()).include(requests)
-        for link_key, carried in self.links.items():
-            if link_key.at_s >= oldest_s:
-                folded.links.setdefault(link_key.at(resolution), LinkSums()).include(carried)
-        for site_key, reported in self.sites.items():
-            if site_key.at_s >= oldest_s:
-                folded.sites.setdefault(site_key.at(resolution), SiteSums()).include(reported)
+        for one in fields(self):
+            sums_by_key, into = getattr(self, one.name), getattr(folded, one.name)
+            for key, sums in sums_by_key.items():
+                if key.at_s >= oldest_s:
+                    into.setdefault(key.at(resolution), type(sums)()).include(sums)
         return folded

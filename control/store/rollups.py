@@ -14,8 +14,12 @@ from sqlmodel import Session, col, select
 from control.domain.histogram import Histogram
 from control.domain.rollups import (
     RESOLUTIONS,
+    LinkClassKey,
+    LinkClassSums,
     LinkKey,
     LinkSums,
+    NodeKey,
+    NodeSums,
     RequestKey,
     RequestSums,
     Resolution,
@@ -26,7 +30,9 @@ from control.domain.rollups import (
 )
 from control.store.tables.base import Row
 from control.store.tables.telemetry import (
+    LinkClassRollupRow,
     LinkRollupRow,
+    NodeRollupRow,
     RequestRollupRow,
     SiteRollupRow,
     StreamPositionRow,
@@ -37,7 +43,8 @@ from control.store.tables.telemetry import (
 _ROWS_PER_STATEMENT = 400
 NO_LIMITS: Mapping[str, object] = {}
 
-_Key = RequestKey | LinkKey | SiteKey
+_TABLES = (RequestRollupRow, LinkRollupRow, LinkClassRollupRow, NodeRollupRow, SiteRollupRow)
+_Key = RequestKey | LinkKey | LinkClassKey | NodeKey | SiteKey
 _Item = TypeVar("_Item")
 _Group = TypeVar("_Group")
 
@@ -118,6 +125,8 @@ def add_rollups(session: Session, rollups: Rollups, now_s: float) -> None:
         folded = rollups.at(resolution, now_s)
         _add(session, resolution, RequestRollupRow, RequestKey, folded.requests)
         _add(session, resolution, LinkRollupRow, LinkKey, folded.links)
+        _add(session, resolution, LinkClassRollupRow, LinkClassKey, folded.link_classes)
+        _add(session, resolution, NodeRollupRow, NodeKey, folded.nodes)
         _add(session, resolution, SiteRollupRow, SiteKey, folded.sites)
 
 
@@ -149,7 +158,7 @@ def delete_old_rollups(session: Session, now_s: float) -> int:
     deleted = 0
     for resolution in RESOLUTIONS:
         oldest_s = resolution.start_s(now_s - resolution.kept_s)
-        for table in (RequestRollupRow, LinkRollupRow, SiteRollupRow):
+        for table in _TABLES:
             old = delete(table).where(col(table.span_s) == resolution.span_s, col(table.at_s) < oldest_s)
             deleted += _rowcount(session, old)
     return deleted
@@ -187,18 +196,36 @@ def load_link_rollups(
     session: Session, resolution: Resolution, since_s: float, until_s: float
 ) -> dict[LinkKey, LinkSums]:
     """Sums of the spans that begin within [since, until), Unix seconds."""
-    wanted = (*LinkKey._fields, *(one.name for one in fields(LinkSums)))
-    rows = _load(session, LinkRollupRow, wanted, Spans(resolution, since_s, until_s))
-    return {LinkKey(*row[:2]): LinkSums(*row[2:]) for row in rows}
+    return _load_sums(session, LinkRollupRow, (LinkKey, LinkSums), Spans(resolution, since_s, until_s))
+
+
+def load_link_class_rollups(
+    session: Session, resolution: Resolution, since_s: float, until_s: float
+) -> dict[LinkClassKey, LinkClassSums]:
+    """The same of links and service classes."""
+    return _load_sums(session, LinkClassRollupRow, (LinkClassKey, LinkClassSums), Spans(resolution, since_s, until_s))
+
+
+def load_node_rollups(
+    session: Session, resolution: Resolution, since_s: float, until_s: float
+) -> dict[NodeKey, NodeSums]:
+    """The same of main nodes."""
+    return _load_sums(session, NodeRollupRow, (NodeKey, NodeSums), Spans(resolution, since_s, until_s))
 
 
 def load_site_rollups(
     session: Session, resolution: Resolution, since_s: float, until_s: float
 ) -> dict[SiteKey, SiteSums]:
     """The same of sites."""
-    wanted = (*SiteKey._fields, *(one.name for one in fields(SiteSums)))
-    rows = _load(session, SiteRollupRow, wanted, Spans(resolution, since_s, until_s))
-    return {SiteKey(*row[:2]): SiteSums(*row[2:]) for row in rows}
+    return _load_sums(session, SiteRollupRow, (SiteKey, SiteSums), Spans(resolution, since_s, until_s))
+
+
+def _load_sums(session: Session, table: Any, kinds: tuple[Any, Any], spans: Spans) -> dict[Any, Any]:
+    """Sums by key, of the two types that are given."""
+    key_type, sums_type = kinds
+    wanted = (*key_type._fields, *(one.name for one in fields(sums_type)))
+    width = len(key_type._fields)
+    return {key_type(*row[:width]): sums_type(*row[width:]) for row in _load(session, table, wanted, spans)}
 
 
 def _load(

@@ -11,6 +11,8 @@ MAX_DURATION_S = 86_400.0
 MAX_TOKENS = 10**9
 MAX_BYTES = 10**15
 MAX_NAME_CHARS = 200
+MAX_TRANSFERS = 10**6
+MAX_WAITED_S = 1e12
 
 
 class LooseBatch(msgspec.Struct, array_like=True, frozen=True):
@@ -89,6 +91,7 @@ def is_possible(record: RequestRecord, now_s: float) -> bool:
         record.tpot_s,
         record.max_itl_s,
         record.e2e_s,
+        record.cache_lag_s,
     )
     if any(value is not None and not 0 <= value <= MAX_DURATION_S for value in durations):
         return False
@@ -123,10 +126,14 @@ def is_possible_node(sample: NodeSample) -> bool:
 
 
 def is_possible_link(sample: LinkSample) -> bool:
-    """Whether a link's counters and capacity can be true."""
-    counters = (sample.bytes_total, *sample.bytes_by_pipeline.values())
+    """Whether a link's counters, capacity and waits can be true."""
+    counters = (sample.bytes_total, sample.waits_total, *sample.bytes_by_pipeline.values())
+    counters = (*counters, *sample.bytes_by_class.values())
     return (
         is_name(sample.link)
         and 0 < sample.capacity_bytes_per_s <= MAX_BYTES
         and all(0 <= count <= 2**62 for count in counters)
+        and 0 <= sample.queue_depth <= MAX_TRANSFERS
+        and 0 <= sample.longest_wait_s <= MAX_WAITED_S
+        and 0 <= sample.waited_s_total <= MAX_WAITED_S
     )

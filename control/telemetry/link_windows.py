@@ -1,6 +1,6 @@
 """What links carried: rates from the differences of byte counters, which may start again from zero."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,47 +14,65 @@ UNREACHABLE = "unreachable"
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Bytes between two samples."""
+    """Bytes between two samples, and the transfers that were given a place after `waited_s` seconds together."""
 
     at_s: float
     seconds: float
     total_bytes: int
     by_pipeline: Mapping[str, int]
+    by_class: Mapping[str, int]
+    waits: int
+    waited_s: float
 
 
 @dataclass(slots=True)
 class LinkSlot:
-    """What one link carried within one slot, and its last sample in it."""
+    """What one link carried within one slot, its last sample in it, and the longest queue that was seen."""
 
     seconds: float = 0.0
     total_bytes: int = 0
-    by_pipeline: dict[str, int] = field(default_factory=dict)
+    by_pipeline: Counter[str] = field(default_factory=Counter)
+    by_class: Counter[str] = field(default_factory=Counter)
+    waits: int = 0
+    waited_s: float = 0.0
     flows: int = 0
     queued_bytes: int = 0
+    queue_depth: int = 0
 
     def add(self, carried: Carried | None, sample: LinkSample) -> None:
         """Count one sample; the first one of a link carries nothing yet."""
         self.flows = sample.flows
         self.queued_bytes = sample.queued_bytes
+        self.queue_depth = max(self.queue_depth, sample.queue_depth)
         if carried is None:
             return
         self.seconds += carried.seconds
         self.total_bytes += carried.total_bytes
-        for pipeline, count in carried.by_pipeline.items():
-            self.by_pipeline[pipeline] = self.by_pipeline.get(pipeline, 0) + count
+        self.by_pipeline.update(carried.by_pipeline)
+        self.by_class.update(carried.by_class)
+        self.waits += carried.waits
+        self.waited_s += carried.waited_s
 
     def picture(self) -> dict[str, Any]:
         """Rates are null until two samples make a difference."""
         return {
             "bytes_per_s": self._rate(self.total_bytes),
-            "direct_bytes_per_s": self._rate(self.by_pipeline.get("direct", 0)),
-            "relay_bytes_per_s": self._rate(self.by_pipeline.get("relay", 0)),
+            "direct_bytes_per_s": self._rate(self.by_pipeline["direct"]),
+            "relay_bytes_per_s": self._rate(self.by_pipeline["relay"]),
+            "class_bytes_per_s": {name: self._rate(count) for name, count in sorted(self.by_class.items())},
             "flows": self.flows,
             "queued_bytes": self.queued_bytes,
+            "queue_depth": self.queue_depth,
+            "wait_s": mean_wait_s(self.waits, self.waited_s),
         }
 
     def _rate(self, count_bytes: int) -> float | None:
         return rounded(count_bytes / self.seconds) if self.seconds else None
+
+
+def mean_wait_s(waits: int, waited_s: float) -> float | None:
+    """Seconds that a transfer waited for its place; None where none was given one."""
+    return rounded(waited_s / waits) if waits else None
 
 
 def grown(before: int, after: int) -> int:
@@ -94,6 +112,12 @@ class LinkTrack:
             return None
         return sum(carried.total_bytes for carried in self.recent) / seconds
 
+    def _wait_s(self) -> float | None:
+        """How long transfers of the last `RATE_WINDOW_S` waited for a place, in the mean."""
+        return mean_wait_s(
+            sum(carried.waits for carried in self.recent), sum(carried.waited_s for carried in self.recent)
+        )
+
     def picture(self, now_s: float, stale_after_s: float) -> dict[str, Any]:
         """The link as the page shows it; nothing old is shown as live."""
         sample, rate = self.sample, self.rate_bytes_per_s()
@@ -113,6 +137,9 @@ class LinkTrack:
             "ratio": None if rate is None else rounded(rate / sample.capacity_bytes_per_s),
             "flows": sample.flows,
             "queued_bytes": sample.queued_bytes,
+            "queue_depth": sample.queue_depth,
+            "longest_wait_s": rounded(sample.longest_wait_s),
+            "wait_s": None if is_stale else self._wait_s(),
             "age_s": rounded(max(now_s - self.at_s, 0.0)),
             "stale": is_stale,
         }
@@ -120,9 +147,23 @@ class LinkTrack:
 
 def difference(before: LinkSample, after: LinkSample, at_s: float, seconds: float) -> Carried:
     """What was carried between two samples that had counters."""
-    has_restarted = after.bytes_total < before.bytes_total
-    by_pipeline = {
-        pipeline: count if has_restarted else grown(before.bytes_by_pipeline.get(pipeline, 0), count)
-        for pipeline, count in after.bytes_by_pipeline.items()
-    }
-    return Carried(at_s, seconds, grown(before.bytes_total, after.bytes_total), by_pipeline)
+    if after.bytes_total < before.bytes_total:
+        before = _NOTHING  # the relay has started again
+    waits = grown(before.waits_total, after.waits_total)
+    has_same_waits = after.waits_total >= before.waits_total and after.waited_s_total >= before.waited_s_total
+    return Carried(
+        at_s,
+        seconds,
+        grown(before.bytes_total, after.bytes_total),
+        _grown_by(before.bytes_by_pipeline, after.bytes_by_pipeline),
+        _grown_by(before.bytes_by_class, after.bytes_by_class),
+        waits,
+        after.waited_s_total - before.waited_s_total if has_same_waits else after.waited_s_total,
+    )
+
+
+_NOTHING = LinkSample("", "", "", 0.0, 0.0)
+
+
+def _grown_by(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    return {name: grown(before.get(name, 0), count) for name, count in after.items()}

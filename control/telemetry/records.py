@@ -26,6 +26,7 @@ class RequestRecord(msgspec.Struct, array_like=True, frozen=True):
 
     Times are seconds; `received_at_s` is Unix time, all others durations. `outcome` is a value of
     `control.domain.outcome.Outcome`. Ratios run from 0 to 1. None means "does not apply or not reported".
+    `cache_lag_s` is how long P had the prompt's KV and MD had not, until this record was made.
     """
 
     request_id: str
@@ -80,6 +81,7 @@ class RequestRecord(msgspec.Struct, array_like=True, frozen=True):
     predicted_direct_ttft_s: float = 0.0
     relay_was_at_ceiling: bool = False
     trace_id: str = ""
+    cache_lag_s: float | None = None
 
     @property
     def prefix_hit_rate(self) -> float | None:
@@ -147,7 +149,9 @@ class NodeSample(msgspec.Struct, array_like=True, frozen=True):
 class LinkSample(msgspec.Struct, array_like=True, frozen=True):
     """What the WAN relay measured on one link, or that it did not answer (`state` = "unreachable").
 
-    Byte counters only grow, until the relay starts again from zero.
+    Counters only grow, until the relay starts again from zero: bytes, transfers that were given a place on the link
+    (`waits_total`, also those that need not wait), and the seconds that they waited for it together. `queue_depth`
+    transfers wait now, the first of them for `longest_wait_s`.
     """
 
     link: str
@@ -162,6 +166,11 @@ class LinkSample(msgspec.Struct, array_like=True, frozen=True):
     rate_cap_bytes_per_s: float | None = None
     flow_cap_bytes_per_s: float | None = None
     state: str = "up"
+    queue_depth: int = 0
+    longest_wait_s: float = 0.0
+    waits_total: int = 0
+    waited_s_total: float = 0.0
+    bytes_by_class: dict[str, int] = {}
 
 
 class SampleBatch(msgspec.Struct, array_like=True, frozen=True):

@@ -7,6 +7,7 @@ from typing import Any
 
 from control.domain.histogram import Histogram
 from control.domain.outcome import Outcome
+from control.domain.policy_fields import is_member_name
 from control.domain.slo import HIT_RATE_BUCKETS, Objectives, hit_rate_bucket, meets_objectives
 from control.telemetry.records import RequestRecord
 
@@ -16,6 +17,7 @@ HANDOFF_MODES = ("one_shot", CATCH_UP)
 ERRORS = frozenset({Outcome.FAILED, Outcome.SHED})
 SERVED = frozenset({Outcome.COMPLETED, Outcome.CLIENT_CLOSED})
 DEMO = "demo"
+OTHER = "other"
 
 
 def _bucket_histograms() -> list[Histogram]:
@@ -41,6 +43,7 @@ class RequestSlot:
     eager_tokens: int = 0
     output_tokens: int = 0
     lag_token_s: float = 0.0
+    lag_by_node: Counter[str] = field(default_factory=Counter)
 
     def add(self, record: RequestRecord, objectives: Objectives) -> None:
         """Count one request."""
@@ -54,7 +57,10 @@ class RequestSlot:
         self.handoffs[record.handoff_mode] += 1
         self.output_tokens += record.output_tokens
         self.eager_tokens += min(record.eager_tokens, record.output_tokens)
-        self.lag_token_s += lag_token_s(record)
+        lag = lag_token_s(record)
+        self.lag_token_s += lag
+        if lag:
+            self.lag_by_node[main_node_of(record)] += lag
         if record.handoff_stall_s is not None:
             self.stall.add(record.handoff_stall_s)
         self._add_ttft(record)
@@ -75,12 +81,20 @@ def lag_token_s(record: RequestRecord) -> float:
     """Tokens P held and MD was waiting for, times the seconds it waited.
 
     Cache lag is the mean over time of the tokens on their way (Little's law: the sum of this over a window / the
-    window). A transfer whose end nobody saw lasted at least as long as its request; an outlier sends nothing.
+    window). An outlier sends nothing. An older gateway does not say how long P had waited: there it is the time of the
+    transfer, or at least that of the request where nobody saw the transfer end.
     """
     if record.pipeline not in {"direct", "relay"}:
         return 0.0
-    waited_s = record.e2e_s if record.transfer_s is None else record.transfer_s
+    waited_s = record.cache_lag_s
+    if waited_s is None:
+        waited_s = record.e2e_s if record.transfer_s is None else record.transfer_s
     return record.uncached_tokens * waited_s
+
+
+def main_node_of(record: RequestRecord) -> str:
+    """The main node that a request was for; what no node can be called becomes one word, so that names stay few."""
+    return record.main_node if is_member_name(record.main_node) else OTHER
 
 
 def ttft_quantiles(slots: Iterable[RequestSlot]) -> dict[str, float] | None:

@@ -11,8 +11,12 @@ from control.domain.policy_fields import is_member_name
 from control.domain.rollups import (
     FINE,
     UNKNOWN_BUCKET,
+    LinkClassKey,
+    LinkClassSums,
     LinkKey,
     LinkSums,
+    NodeKey,
+    NodeSums,
     RequestKey,
     RequestSums,
     Rollups,
@@ -30,16 +34,15 @@ from control.telemetry.checks import (
     is_possible_node,
     is_possible_time,
 )
-from control.telemetry.link_windows import UNREACHABLE, difference
+from control.telemetry.link_windows import UNREACHABLE, Carried, difference
 from control.telemetry.node_windows import is_relay
 from control.telemetry.records import LinkSample, NodeSample, RequestBatch, RequestRecord, SampleBatch
-from control.telemetry.request_slots import CATCH_UP, DEMO, PIPELINES, lag_token_s
+from control.telemetry.request_slots import CATCH_UP, DEMO, OTHER, PIPELINES, lag_token_s, main_node_of
 from control.telemetry.samples import SampleBuffer, exemplar_of
 from control.telemetry.sources import STALE_AFTER_S, Promised
 
 MAX_LATE_S = 86_400.0
 STRANDED_AFTER_S = 10.0  # a lease that is younger may just be waiting for its reader
-OTHER = "other"
 MAX_REVISION = 2**31 - 1
 
 Kind = Literal["gateway", "observer"]
@@ -103,6 +106,9 @@ class RollupBuffer:
                 key, objectives = request_key(record, now_s), promised.to(record.service_class)
                 add_request(self.rollups.requests.setdefault(key, RequestSums()), record, objectives)
                 self.left_out["unsearchable"] += not self.samples.take(record, key, objectives)
+                if record.main_node:
+                    node = NodeKey(key.at_s, main_node_of(record))
+                    add_main_request(self.rollups.nodes.setdefault(node, NodeSums()), record)
 
     def take_samples(self, batch: SampleBatch, now_s: float) -> None:
         """Fold one batch of an observer."""
@@ -156,14 +162,33 @@ class RollupBuffer:
         if sample.state == UNREACHABLE:
             sums.down_samples += 1
             return
+        sums.queued_transfers += sample.queue_depth
         if known.sample is not None:
             carried = difference(known.sample, sample, at_s, at_s - known.counted_at_s)
-            sums.seconds += carried.seconds
-            sums.total_bytes += carried.total_bytes
-            sums.direct_bytes += carried.by_pipeline.get("direct", 0)
-            sums.relay_bytes += carried.by_pipeline.get("relay", 0)
-            sums.capacity_bytes += carried.seconds * sample.capacity_bytes_per_s
+            add_carried(sums, carried, sample.capacity_bytes_per_s)
+            for service_class, count in carried.by_class.items():
+                name = service_class if is_member_name(service_class) else OTHER
+                of_class = self.rollups.link_classes.setdefault(LinkClassKey(*key, name), LinkClassSums())
+                of_class.total_bytes += count
         known.sample, known.counted_at_s = sample, at_s
+
+
+def add_carried(sums: LinkSums, carried: Carried, capacity_bytes_per_s: float) -> None:
+    """Count what a link carried between two samples."""
+    sums.seconds += carried.seconds
+    sums.total_bytes += carried.total_bytes
+    sums.direct_bytes += carried.by_pipeline.get("direct", 0)
+    sums.relay_bytes += carried.by_pipeline.get("relay", 0)
+    sums.capacity_bytes += carried.seconds * capacity_bytes_per_s
+    sums.waits += carried.waits
+    sums.waited_s += carried.waited_s
+
+
+def add_main_request(sums: NodeSums, record: RequestRecord) -> None:
+    """Count one request for its main node."""
+    sums.requests += 1
+    sums.uncached_tokens += record.uncached_tokens
+    sums.lag_token_s += lag_token_s(record)
 
 
 def request_key(record: RequestRecord, now_s: float) -> RequestKey:

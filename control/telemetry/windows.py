@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from control.domain.slo import Objectives
+from control.domain.topology import Role
 from control.telemetry.checks import ended_at_s, is_possible, is_possible_time
 from control.telemetry.link_windows import LinkSlot, LinkTrack
 from control.telemetry.node_windows import NodeSlot, NodeTrack, is_relay, relay_load, relay_utilization
@@ -228,9 +229,20 @@ class LiveWindows:
             "rld_share": rounded(eager_tokens / output_tokens) if output_tokens else None,
             "wan_use": self._busiest_link(now_s),
             "cache_lag_tokens": rounded(sum(slot.lag_token_s for slot in slots) / covered_s) if is_known else None,
+            "cache_lag_by_node": self._lag_by_node(slots, covered_s),
             "relay_utilization": rounded(utilization),
             "slo": {"ttft_p90_s": objectives.ttft_p90_s, "ttft_p99_s": objectives.ttft_p99_s},
         }
+
+    def _lag_by_node(self, slots: list[RequestSlot], covered_s: float) -> dict[str, float | None]:
+        """Mean cache lag of each main node that has answered or been sent something, tokens."""
+        sums: Counter[str] = Counter()
+        for slot in slots:
+            sums.update(slot.lag_by_node)
+        for name, track in self._node_tracks.items():
+            if track.sample.role == Role.MAIN:
+                sums.setdefault(name, 0.0)
+        return {name: rounded(sums[name] / covered_s) for name in sorted(sums)}
 
     def _covered_s(self, now_s: float) -> float:
         """Seconds of the tiles' window on which there is data, so that a young fleet's rates are not diluted."""

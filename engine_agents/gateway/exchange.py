@@ -57,6 +57,8 @@ class Facts:
     main_node: str = ""
     predicted_prefix_tokens: int = 0
     cached_tokens: int | None = None
+    prefilled_s: float | None = None
+    arrived_s: float | None = None
     transfer_s: float | None = None
     pulled_tokens: int | None = None
     pulled_bytes: int | None = None
@@ -117,6 +119,18 @@ class Exchange:
         if link is not None:
             self.state.on_transfer(link.name, pipeline, transfer_s, work.pulled_bytes or 0, predicted_s)
 
+    def note_arrival(self) -> None:
+        """MD has the prompt's KV."""
+        if self.facts.arrived_s is None:
+            self.facts.arrived_s = self.timeline.elapsed_s
+
+    def _cache_lag_s(self, now_s: float) -> float:
+        """How long P has had the prompt's KV without MD."""
+        facts = self.facts
+        if facts.prefilled_s is None:
+            return 0.0
+        return max(0.0, (now_s if facts.arrived_s is None else facts.arrived_s) - facts.prefilled_s)
+
     def current_prompt(self) -> Prompt:
         """The prompt and the answer so far: what any decoder can go on from."""
         return self.prompt.extended(self.commit.token_ids)
@@ -152,6 +166,7 @@ class Exchange:
         """The request's record, without a word of its text."""
         facts, times, route = self.facts, self.timeline, self.facts.first_route
         inputs = route.inputs if route else None
+        elapsed_s = times.elapsed_s
         return RequestRecord(
             request_id=self.headers.request_id,
             gateway=gateway,
@@ -194,7 +209,7 @@ class Exchange:
             ttst_s=times.ttst_s,
             tpot_s=times.tpot_s,
             max_itl_s=times.max_itl_s,
-            e2e_s=times.elapsed_s,
+            e2e_s=elapsed_s,
             gateway_overhead_s=times.overhead_s,
             relay_utilization=inputs.relay_utilization if inputs else 0.0,
             stages=times.stages,
@@ -204,6 +219,7 @@ class Exchange:
             repulls=facts.repulls,
             predicted_direct_ttft_s=inputs.predicted_direct_ttft_s if inputs else 0.0,
             relay_was_at_ceiling=inputs.relay_was_at_ceiling if inputs else False,
+            cache_lag_s=self._cache_lag_s(elapsed_s) if route else None,
         )
 
 

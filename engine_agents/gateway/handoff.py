@@ -257,6 +257,7 @@ class _Relay:
         if self.transfer_task is not None:
             return
         assert self.transfer is not None, "the marks are set before anything is awaited"  # noqa: S101
+        self.transfer.prefilled()
         self.transfer_task = self.x.state.spawn(self._pull(self.plan, self.transfer), "pull ahead")
 
     async def _pull(self, plan: Plan, transfer: Transfer) -> None:
@@ -365,6 +366,7 @@ class _Relay:
         self.x.facts.repulls += 1
         self.mark_transfer()
         assert self.transfer is not None, "it has just been marked"  # noqa: S101
+        self.transfer.prefilled()
         await pull_ahead(self.x, self.plan, self.transfer)
 
     async def stop(self) -> None:

@@ -183,7 +183,9 @@ class _Gauges:
         )
         self._dropped = make.gauge("pdd_telemetry_dropped_records", "Records lost because the spool was full.")
         self._revision = make.gauge("pdd_policy_revision_info", "The running policy revision.", "revision")
-        self._cache_lag = make.gauge("pdd_cache_lag_tokens", "Tokens prefilled for a main node, on their way.", "node")
+        self._cache_lag = make.gauge(
+            "pdd_cache_lag_tokens", "Tokens that P has and a main node lacks, on their way.", "node"
+        )
         self._stranded = make.gauge("pdd_stranded_kv_bytes", "Bytes leased while nobody reads them.", "node")
         self._stranded_age = make.gauge(
             "pdd_stranded_kv_age_seconds", "Age of the oldest lease that nobody reads.", "node"
@@ -200,9 +202,7 @@ class _Gauges:
         if config is None:
             return
         for node in config.fleet.nodes_of(Role.MAIN):
-            self._cache_lag.labels(self._site, node.name).set(
-                state.index.in_flight_blocks(node.name) * config.fleet.block_tokens
-            )
+            self._cache_lag.labels(self._site, node.name).set(state.cache_lag.of_node(node.name))
         for node in config.fleet.nodes_of(Role.PREFILL):
             if (stranded := state.stranded.get(node.name)) is not None:
                 self._stranded.labels(self._site, node.name).set(stranded.size_bytes)

@@ -97,6 +97,7 @@ async def _run_direct(x: Exchange, plan: Plan, main: Node) -> None:
         await transfer.may_start()
         with await take_lease(x, plan.prefill, plan.prompt, is_first=True) as held:
             x.state.index.add_resident(plan.prefill.name, plan.hashes)
+            transfer.prefilled()
             params = consumer_params(
                 held.lease, plan.link, transfer.transfer_id, plan.route.pipeline.wire, x.headers.caller.service_class
             )
@@ -108,6 +109,7 @@ async def _run_direct(x: Exchange, plan: Plan, main: Node) -> None:
                 first_s = x.timeline.elapsed_s
                 held.used()
                 transfer.arrived()
+                x.note_arrival()
                 x.timeline.add(Stage.KV_WAN if plan.link else Stage.KV_RDMA, start_s, first_s)
 
             try:

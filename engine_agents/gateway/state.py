@@ -11,6 +11,7 @@ from control.domain.output_bound import OutputHistory
 from control.domain.prefix import PrefixIndex
 from control.domain.topology import Node
 from engine_agents.gateway.breaker import Breakers
+from engine_agents.gateway.cache_lag import CacheLag
 from engine_agents.gateway.config import RunningConfig
 from engine_agents.gateway.link_load import LinkLoad
 from engine_agents.gateway.node_errors import NodeUnreachableError
@@ -51,6 +52,7 @@ class GatewayState:
         self.on_transfer = on_transfer
         self.index = PrefixIndex(INDEX_CAPACITY_BLOCKS)
         self.links = LinkLoad(now)
+        self.cache_lag = CacheLag()
         self.breakers = Breakers(now)
         self.pairs = PairBreakers(now)
         self.pools_at_ceiling: set[RelayPool] = set()

@@ -60,6 +60,7 @@ async def take_lease(x: Exchange, node: Node, prompt: Prompt, *, is_first: bool)
         x.timeline.add(Stage.PREFILL, start_s)
         x.facts.prefill_node = node.name
         x.facts.cached_tokens = lease.cached_tokens
+        x.facts.prefilled_s = x.timeline.elapsed_s
         x.state.measured_prefill(len(prompt) - (lease.cached_tokens or 0), x.timeline.elapsed_s - start_s)
     return HeldLease(x, lease)
 
@@ -87,6 +88,8 @@ class Transfer:
         self._end_event = state.ends_of_transfers[self.transfer_id] = asyncio.Event()
         state.index.begin_transfer(plan.main.name, plan.hashes, self.transfer_id)
         state.links.begin(self.transfer_id, plan.link, plan.send_tokens * kv_bytes_per_token)
+        self._target = plan.main.name
+        self._send_tokens = plan.send_tokens
         self._pair = (plan.prefill.name if plan.prefill else "", plan.main.name)
         state.pairs.begin(self._pair, self)
 
@@ -97,6 +100,11 @@ class Transfer:
         """
         for event in self._waits_for:
             await event.wait()
+
+    def prefilled(self) -> None:
+        """P has the KV: from now on MD's cache lags behind P's."""
+        if self._is_open:
+            self._state.cache_lag.begin(self.transfer_id, self._target, self._send_tokens)
 
     def arrived(self) -> None:
         """MD has all of it."""
@@ -120,6 +128,7 @@ class Transfer:
             self._state.ends_of_transfers.pop(self.transfer_id, None)
             settle(self.transfer_id)
             self._state.links.end(self.transfer_id)
+            self._state.cache_lag.end(self.transfer_id)
             self._state.pairs.ended(self._pair, self)
 
 
@@ -166,6 +175,7 @@ async def pull_ahead(x: Exchange, plan: Plan, transfer: Transfer) -> None:
         x.note_transfer(plan.link, plan.route.pipeline.wire, reply.work, x.timeline.elapsed_s - start_s)
         x.timeline.add(Stage.KV_WAN if plan.link else Stage.KV_RDMA, start_s)
         transfer.arrived()
+        x.note_arrival()
     finally:
         transfer.dropped()
 

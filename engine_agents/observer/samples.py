@@ -1,5 +1,8 @@
 """From what nodes and relays answer to samples; an answer that cannot be read is no answer."""
 
+from collections import Counter
+from collections.abc import Iterable
+
 import msgspec
 
 from control.telemetry.records import LinkSample, NodeSample
@@ -41,6 +44,20 @@ class NodeInfo(msgspec.Struct, frozen=True):
     last_progress_s: float | None = None
 
 
+class WaitInfo(msgspec.Struct, frozen=True):
+    """How many transfers were given a place on a link, and how long they waited for it together."""
+
+    count: int = 0
+    sum_s: float = 0.0
+
+
+class ClassBytes(msgspec.Struct, frozen=True):
+    """What entered a link for one pipeline and class."""
+
+    service_class: str
+    size_bytes: int = msgspec.field(name="bytes")
+
+
 class LinkInfo(msgspec.Struct, frozen=True):
     """One entry of a relay's `GET /links`, as far as samples need it."""
 
@@ -52,6 +69,10 @@ class LinkInfo(msgspec.Struct, frozen=True):
     queued_bytes: int
     rate_cap_bytes_per_s: float | None = None
     flow_cap_bytes_per_s: float | None = None
+    queue_depth: int = 0
+    longest_wait_s: float = 0.0
+    wait_s: WaitInfo = WaitInfo()
+    bytes_by: tuple[ClassBytes, ...] = ()
 
 
 class StockLoad(msgspec.Struct, frozen=True):
@@ -102,4 +123,17 @@ def link_sample(link: WatchedLink, answered: dict[str, LinkInfo] | None) -> Link
         queued_bytes=info.queued_bytes,
         rate_cap_bytes_per_s=info.rate_cap_bytes_per_s,
         flow_cap_bytes_per_s=info.flow_cap_bytes_per_s,
+        queue_depth=info.queue_depth,
+        longest_wait_s=info.longest_wait_s,
+        waits_total=info.wait_s.count,
+        waited_s_total=info.wait_s.sum_s,
+        bytes_by_class=_bytes_by_class(info.bytes_by),
     )
+
+
+def _bytes_by_class(counted: Iterable[ClassBytes]) -> dict[str, int]:
+    """The sums over all pipelines."""
+    sums: Counter[str] = Counter()
+    for one in counted:
+        sums[one.service_class] += one.size_bytes
+    return dict(sums)

@@ -57,6 +57,12 @@ class ShapedLink:
         """Transfers that have bytes to send and wait for a place."""
         return sum(transfer.is_waiting for transfer in self.transfers)
 
+    @property
+    def longest_wait_s(self) -> float:
+        """How long the transfer that waits longest for a place has waited so far; 0 where none waits."""
+        now_s = self.clock()
+        return max((transfer.waiting_s(now_s) for transfer in self.transfers), default=0.0)
+
     def transfer_for(self, transfer_id: str, pipeline: str, service_class: str) -> Transfer:
         """The transfer that a new stream belongs to; streams without an id are each their own."""
         known = self.transfer(transfer_id) if transfer_id else None
@@ -141,6 +147,7 @@ class ShapedLink:
             "flows": len(self.flows),
             "queued_bytes": sum(flow.queued_bytes for flow in self.flows),
             "queue_depth": self.waiting_transfers,
+            "longest_wait_s": self.longest_wait_s,
             "wait_s": self.waits.state(),
             "cut_transfers_total": self.cut_transfers_total,
             "utilization_ratio": self.utilization(),

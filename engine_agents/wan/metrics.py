@@ -13,6 +13,11 @@ _GAUGES: tuple[tuple[str, str, Callable[[ShapedLink], float]], ...] = (
     ("pdd_link_streams", "Connections of those transfers.", lambda link: len(link.flows)),
     ("pdd_link_queue_depth", "Transfers that wait for a place on the link.", lambda link: link.waiting_transfers),
     (
+        "pdd_link_longest_wait_seconds",
+        "How long the transfer that waits longest has waited so far.",
+        lambda link: link.longest_wait_s,
+    ),
+    (
         "pdd_link_queued_bytes",
         "Bytes read that wait for the link.",
         lambda link: sum(flow.queued_bytes for flow in link.flows),

@@ -71,13 +71,16 @@ class Transfer:
         self.holds_place = admitted
         return waited_s
 
+    def waiting_s(self, now_s: float) -> float:
+        """How long it has been waiting now; 0 where it is not."""
+        return 0.0 if self._waiting_since_s is None else now_s - self._waiting_since_s
+
     def idle_until_s(self) -> float:
         """When its place becomes free if it sends nothing more."""
         return self._sent_at_s + IDLE_S
 
     def state(self, now_s: float) -> dict[str, Any]:
         """The transfer as the admin API shows it."""
-        waiting_s = 0.0 if self._waiting_since_s is None else now_s - self._waiting_since_s
         return {
             "transfer_id": self.id,
             "pipeline": self.pipeline,
@@ -87,7 +90,7 @@ class Transfer:
             "bytes": self.sent_bytes,
             "queued_bytes": self.queued_bytes,
             "age_s": now_s - self.started_s,
-            "waited_s": self.waited_s + waiting_s,
+            "waited_s": self.waited_s + self.waiting_s(now_s),
         }
 
     def _word(self) -> str:

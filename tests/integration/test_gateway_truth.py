@@ -92,18 +92,43 @@ async def test_predictions_are_held_against_what_came(rig):
     assert counted['pdd_class_requests_total{outcome="completed",service_class="default",site="ams"}'] == "2.0"
 
 
-async def test_tokens_on_their_way_are_the_main_nodes_cache_lag(rig):
-    await rig.configure(DIRECT_ALWAYS)
-    rig.link.reshape({"paused": True})
-    waiting = asyncio.create_task(rig.complete(prompt_of(320), max_tokens=5))
-    await rig.until(lambda: rig.gateway.state.index.transfers)
+async def cache_lags(rig):
     counted = await metrics(rig)
-    assert {counted[f'pdd_cache_lag_tokens{{node="fra-md-0{n}",site="ams"}}'] for n in (1, 2)} == {"320.0", "0.0"}
-    rig.link.reshape({"paused": False})
-    await waiting
-    assert await rig.settled() == {}
-    counted = await metrics(rig)
-    assert {counted[f'pdd_cache_lag_tokens{{node="fra-md-0{n}",site="ams"}}'] for n in (1, 2)} == {"0.0"}
+    return {float(counted[f'pdd_cache_lag_tokens{{node="fra-md-0{number}",site="ams"}}']) for number in (1, 2)}
+
+
+@pytest.mark.parametrize("changes", [DIRECT_ALWAYS, ONE_SHOT])
+async def test_a_main_node_lags_from_the_moment_that_prefill_has_the_kv(tmp_path, changes):
+    async with gateway_rig(tmp_path, prefill_tokens_per_s=1000.0) as rig:
+        await rig.configure(changes)
+        rig.link.reshape({"paused": True})
+        waiting = asyncio.create_task(rig.complete(prompt_of(350), max_tokens=2000))
+        await rig.until(lambda: rig.gateway.state.index.transfers)
+        assert await cache_lags(rig) == {0.0}, "P has nothing yet that MD could lack"
+        await rig.until(lambda: rig.link.flows)
+        assert await cache_lags(rig) == {350.0, 0.0}
+        rig.link.reshape({"paused": False})
+        await waiting
+        assert await rig.settled() == {}
+        assert await cache_lags(rig) == {0.0}
+        (record,) = rig.records
+        stages = {stage.name: stage for stage in record.stages}
+        assert record.cache_lag_s >= record.transfer_s
+        assert record.cache_lag_s <= record.e2e_s - stages["prefill"].end_s
+
+
+async def test_an_answer_that_ends_before_its_transfer_has_lagged_until_then(tmp_path):
+    async with gateway_rig(tmp_path, eos_period=12) as rig:
+        await rig.configure(ONE_SHOT)
+        rig.link.reshape({"paused": True})
+        await rig.complete(prompt_of(200), max_tokens=2000)
+        (record,) = rig.records
+        assert record.transfer_s is None
+        assert 0 < record.cache_lag_s < record.e2e_s
+        assert await cache_lags(rig) == {200.0, 0.0}, "the transfer goes on"
+        rig.link.reshape({"paused": False})
+        assert await rig.settled() == {}
+        assert await cache_lags(rig) == {0.0}
 
 
 async def test_stranded_kv_is_seen_and_can_be_released(rig):

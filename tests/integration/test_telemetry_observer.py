@@ -111,11 +111,16 @@ async def test_a_node_and_a_relay_that_are_gone_are_unreachable():
 
 async def test_a_real_relay_is_sampled_with_its_counters():
     shaped = ShapedLink("ams-fra", "ams", "fra", LinkShape(1000.0, 0.03, flow_cap_bytes_per_s=300.0))
-    shaped.bytes_total, shaped.bytes_by["relay", "default"] = 70, 70
+    shaped.bytes_total = 70
+    shaped.bytes_by.update({("relay", "default"): 40, ("direct", "default"): 20, ("relay", "gold"): 10})
+    for wait_s in (0.0, 1.5):
+        shaped.waits.add(wait_s)
     async with http_server(build_admin_app(Relay([shaped], []), "secret")) as url:
         links = tuple(WatchedLink(name, "ams", "fra", 1000.0, url) for name in ("ams-fra", "unknown"))
         _, (known, unknown) = await scrape(ObserverConfig(links=links))
-    assert (known.state, known.bytes_total, known.bytes_by_pipeline) == ("up", 70, {"relay": 70})
+    assert (known.state, known.bytes_total, known.bytes_by_pipeline) == ("up", 70, {"relay": 50, "direct": 20})
+    assert known.bytes_by_class == {"default": 60, "gold": 10}
+    assert (known.queue_depth, known.longest_wait_s, known.waits_total, known.waited_s_total) == (0, 0.0, 2, 1.5)
     assert (known.rtt_s, known.flow_cap_bytes_per_s, known.rate_cap_bytes_per_s) == (0.03, 300.0, None)
     assert unknown.state == "unreachable"
 

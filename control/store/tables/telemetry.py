@@ -143,6 +143,32 @@ class LinkRollupRow(Row, table=True):
     direct_bytes: int = _total()
     relay_bytes: int = _total()
     capacity_bytes: float = 0.0
+    queued_transfers: int = _total()
+    waits: int = _total()
+    waited_s: float = 0.0
+
+
+class LinkClassRollupRow(Row, table=True):
+    """What one link carried of one service class, see `control.domain.rollups.LinkClassSums`."""
+
+    __tablename__ = "link_class_rollup"
+    span_s: int = _span()
+    at_s: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    link: str = _key()
+    service_class: str = _key()
+    total_bytes: int = _total()
+
+
+class NodeRollupRow(Row, table=True):
+    """What requests brought to one main node within one span, see `control.domain.rollups.NodeSums`."""
+
+    __tablename__ = "node_rollup"
+    span_s: int = _span()
+    at_s: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    node: str = _key()
+    requests: int = _total()
+    uncached_tokens: int = _total()
+    lag_token_s: float = 0.0
 
 
 class SiteRollupRow(Row, table=True):

@@ -1,10 +1,26 @@
 """Sums in SQL: they add up in every length of span, and leave when their time is over."""
 
 from control.domain.histogram import Histogram
-from control.domain.rollups import COARSE, FINE, MIDDLE, RESOLUTIONS, RequestSums
+from control.domain.rollups import (
+    COARSE,
+    FINE,
+    MIDDLE,
+    RESOLUTIONS,
+    LinkClassKey,
+    LinkClassSums,
+    NodeKey,
+    NodeSums,
+    RequestSums,
+    Rollups,
+)
 from control.services.rollups import load_links, load_requests, load_sites, resolution_for
-from control.store.rollups import delete_old_rollups, load_request_rollups
-from tests.unit.control.rollup_writers import write_link, write_requests, write_site
+from control.store.rollups import (
+    delete_old_rollups,
+    load_link_class_rollups,
+    load_node_rollups,
+    load_request_rollups,
+)
+from tests.unit.control.rollup_writers import write, write_link, write_requests, write_site
 
 HOUR_S = 3600
 DAY_S = 86_400
@@ -69,6 +85,27 @@ def test_a_window_that_ended_before_holds_nothing_younger(plane, clock):
         with plane.database.reading() as session:
             before = load_requests(session, now_s, 6 * HOUR_S, lambda key: key.at_s, "requests", before_s=300)
         assert all(at_s + 300 <= now_s - 300 for at_s in before)
+
+
+def test_classes_of_a_link_and_main_nodes_are_summed_in_every_length_of_span(plane, clock):
+    at_s = int(plane.now().timestamp()) // 10 * 10
+    for _ in range(2):
+        write(
+            plane,
+            Rollups(
+                link_classes={LinkClassKey(at_s, "ams-fra", "gold"): LinkClassSums(100)},
+                nodes={NodeKey(at_s, "fra-md-01"): NodeSums(1, 40, 80.0)},
+            ),
+        )
+    until_s = at_s + 10
+    with plane.database.reading() as session:
+        for resolution in RESOLUTIONS:
+            (gold,) = load_link_class_rollups(session, resolution, 0, until_s).values()
+            (node,) = load_node_rollups(session, resolution, 0, until_s).values()
+            assert (gold, node) == (LinkClassSums(200), NodeSums(2, 80, 160.0))
+    clock.advance(days=500)
+    with plane.database.unit_of_work(plane.send) as work:
+        assert delete_old_rollups(work.session, plane.now().timestamp()) == 2 * len(RESOLUTIONS)
 
 
 def test_links_and_sites_are_summed_by_name(plane):

@@ -126,6 +126,35 @@ def test_links_carry_what_their_counters_grew_by_and_flap_when_their_state_chang
     assert link_from_document(state.at_s, link_document(state)) == state
 
 
+def test_a_link_adds_up_who_waited_for_it_and_what_each_class_sent(send):
+    send.samples(T0, links=[link(100, waits_total=5, waited_s_total=10.0, bytes_by_class={"gold": 100})])
+    classes = {"gold": 300, "No class": 50}
+    send.samples(
+        T0 + 1,
+        links=[link(450, queue_depth=3, waits_total=7, waited_s_total=14.0, bytes_by_class=classes)],
+    )
+    again = {"waits_total": 1, "waited_s_total": 0.5, "bytes_by_class": {"gold": 20}}
+    send.samples(T0 + 2, links=[link(20, queue_depth=1, **again)])  # the relay began again
+    sums = send.buffer.rollups.links[LinkKey(int(T0), "ams-fra")]
+    assert (sums.queued_transfers, sums.waits, sums.waited_s) == (4, 3, 4.5)
+    classes = {key.service_class: sums.total_bytes for key, sums in send.buffer.rollups.link_classes.items()}
+    assert classes == {"gold": 220, "other": 50}
+
+
+def test_each_main_node_adds_up_its_lag(send):
+    send.requests(
+        record(pipeline="relay", main_node="md-1", uncached_tokens=40, cache_lag_s=2.0),
+        record(main_node="md-1", uncached_tokens=10, cache_lag_s=1.0),
+        record(main_node="md-2", uncached_tokens=0, cache_lag_s=0.1),
+        record(pipeline="outlier", uncached_tokens=700, cache_lag_s=None),
+    )
+    nodes = {key.node: sums for key, sums in send.buffer.rollups.nodes.items()}
+    assert {name: (sums.requests, sums.uncached_tokens, sums.lag_token_s) for name, sums in nodes.items()} == {
+        "md-1": (2, 50, 90.0),
+        "md-2": (1, 0, 0.0),
+    }
+
+
 def test_a_link_is_counted_from_one_observer_until_that_one_is_silent(send):
     send.samples(T0, links=[link(0)], observer="a")
     send.samples(T0 + 1, links=[link(100)], observer="b")

@@ -186,17 +186,43 @@ def test_cache_lag_is_the_mean_of_tokens_on_their_way(windows, send):
     assert windows.snapshot(T0 + 10)["tiles"]["cache_lag_tokens"] == (500 * 2 + 100 * 10) / 10
 
 
+def test_each_main_node_has_the_lag_of_what_was_sent_to_it(windows, send):
+    send.requests(at_s=T0)
+    send.samples(T0 + 9, nodes=[NodeSample("fra-md-03", "fra", "main", "ready")])
+    send.requests(
+        record(pipeline="relay", main_node="fra-md-01", uncached_tokens=500, transfer_s=1.0, cache_lag_s=2.0),
+        record(pipeline="direct", main_node="fra-md-02", uncached_tokens=100, transfer_s=2.0, cache_lag_s=3.0),
+        record(pipeline="direct", main_node="fra-md-01", uncached_tokens=100, cache_lag_s=0.0),
+        record(pipeline="outlier", uncached_tokens=9000, cache_lag_s=5.0),
+        record(pipeline="direct", main_node="What a name!", uncached_tokens=10, cache_lag_s=1.0),
+        at_s=T0 + 10,
+    )
+    tiles = windows.snapshot(T0 + 10)["tiles"]
+    assert tiles["cache_lag_by_node"] == {"fra-md-01": 100.0, "fra-md-02": 30.0, "fra-md-03": 0.0, "other": 1.0}
+    assert tiles["cache_lag_tokens"] == 131.0
+
+
 def test_link_rates_are_differences_of_counters(windows, send):
     send.samples(T0, links=[link(5000, direct=5000)])
     assert open_slot(windows, T0 + 3)["links"]["ams-fra"]["bytes_per_s"] is None
-    send.samples(T0 + 2, links=[link(6200, direct=6000, relay=200, flows=3, queued_bytes=9)])
+    by_class = {"default": 1000, "gold": 200}
+    waits = {"queue_depth": 2, "longest_wait_s": 4.0, "waits_total": 4, "waited_s_total": 6.0}
+    send.samples(
+        T0 + 2,
+        links=[link(6200, direct=6000, relay=200, flows=3, queued_bytes=9, bytes_by_class=by_class, **waits)],
+    )
     assert open_slot(windows, T0 + 3)["links"]["ams-fra"] == {
         "bytes_per_s": 600,
         "direct_bytes_per_s": 500,
         "relay_bytes_per_s": 100,
+        "class_bytes_per_s": {"default": 500, "gold": 100},
         "flows": 3,
         "queued_bytes": 9,
+        "queue_depth": 2,
+        "wait_s": 1.5,
     }
+    (now,) = windows.snapshot(T0 + 2.5)["links"]
+    assert (now["queue_depth"], now["longest_wait_s"], now["wait_s"]) == (2, 4.0, 1.5)
     assert windows.snapshot(T0 + 2.5)["tiles"]["wan_use"] == {
         "link": "ams-fra",
         "ratio": 0.6,
