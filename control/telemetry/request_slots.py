@@ -43,7 +43,7 @@ class RequestSlot:
     eager_tokens: int = 0
     output_tokens: int = 0
     lag_token_s: float = 0.0
-    lag_by_node: Counter[str] = field(default_factory=Counter)
+    lag_by_node: dict[str, float] = field(default_factory=dict)
 
     def add(self, record: RequestRecord, objectives: Objectives) -> None:
         """Count one request."""
@@ -60,7 +60,8 @@ class RequestSlot:
         lag = lag_token_s(record)
         self.lag_token_s += lag
         if lag:
-            self.lag_by_node[main_node_of(record)] += lag
+            node = main_node_of(record)
+            self.lag_by_node[node] = self.lag_by_node.get(node, 0.0) + lag
         if record.handoff_stall_s is not None:
             self.stall.add(record.handoff_stall_s)
         self._add_ttft(record)

@@ -236,12 +236,10 @@ class LiveWindows:
 
     def _lag_by_node(self, slots: list[RequestSlot], covered_s: float) -> dict[str, float | None]:
         """Mean cache lag of each main node that has answered or been sent something, tokens."""
-        sums: Counter[str] = Counter()
+        sums = {name: 0.0 for name, track in self._node_tracks.items() if track.sample.role == Role.MAIN}
         for slot in slots:
-            sums.update(slot.lag_by_node)
-        for name, track in self._node_tracks.items():
-            if track.sample.role == Role.MAIN:
-                sums.setdefault(name, 0.0)
+            for name, lag_token_s in slot.lag_by_node.items():
+                sums[name] = sums.get(name, 0.0) + lag_token_s
         return {name: rounded(sums[name] / covered_s) for name in sorted(sums)}
 
     def _covered_s(self, now_s: float) -> float:
