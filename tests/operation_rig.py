@@ -468,7 +468,8 @@ def assert_switched_once(rig: OperationRig, number: int) -> Stored:
     stored = rig.wait_over(number, 150)
     assert (stored.operation.state, stored.row.error) == (OperationState.DONE, "")
     assert (rig.node(VICTIM).role, rig.node(VICTIM).state) == (Role.RELAY, NodeState.READY)
-    assert rig.effects(VICTIM, number).count("applied") == 1
+    effects = rig.effects(VICTIM, number)
+    assert effects.count("applied") == 1, effects
     rig.assert_fleet_is_legal()
     return stored
 
