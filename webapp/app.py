@@ -20,7 +20,7 @@ from control.settings import Settings
 from webapp.assets import Assets
 from webapp.feed import READ_BLOCK_MS, LiveFeed
 from webapp.metrics import metrics_router
-from webapp.pages import demo, knob, live, reference, session
+from webapp.pages import demo, knob, live, reference, requests, session
 from webapp.render import Pages
 from webapp.security import CONTENT_SECURITY_POLICY
 
@@ -54,6 +54,7 @@ def create_app(settings: Settings, plane: ControlPlane | None = None, static: Pa
         live.router,
         knob.router,
         demo.router,
+        requests.router,
         reference.router,
         metrics_router(feed),
         assets.router(),

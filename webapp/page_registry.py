@@ -21,5 +21,6 @@ class PageEntry:
 
 PAGES: Final[tuple[PageEntry, ...]] = (
     PageEntry("live", "/", "activity", "l", is_primary=True),
+    PageEntry("requests", "/requests", "filter", "r", is_primary=True),
     PageEntry("docs", "/docs", "book", "c", starts_group=True),
 )

@@ -12,6 +12,7 @@ from control.services.access import Principal
 from control.services.plane import ControlPlane
 from webapp.assets import Assets
 from webapp.frame import load_frame
+from webapp.numbers import FILTERS
 from webapp.page_registry import PAGES
 from webapp.strings import HTML_LANGUAGES, LANGUAGES, Strings, choose_language, load_strings
 from webapp.words import ago
@@ -90,6 +91,7 @@ def _environment(assets: Assets, strings: Strings) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= FILTERS
     environment.globals |= {"asset": assets.url, "version": _version(), "t": strings}
     return environment
 

@@ -31,6 +31,14 @@ def scenes(page: Page, base: str) -> Iterator[tuple[str, Callable[[], None]]]:
 
     for entry in PAGES:
         yield entry.key, visit(entry.path)
+        if entry.key == "requests":
+            yield "request", lambda: slowest_request(page, base)
+
+
+def slowest_request(page: Page, base: str) -> None:
+    """Open the waterfall of the slowest request that was relayed."""
+    page.goto(f"{base}/requests?pipeline=relay&sort=ttft")
+    page.locator(".row-link").first.click()
 
 
 def take(browser: Browser, fleet: Fleet, wanted: list[str], size: str, language: str) -> list[Path]:

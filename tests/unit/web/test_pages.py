@@ -115,7 +115,7 @@ async def test_every_reply_carries_the_policy_that_forbids_foreign_and_inline_sc
 
 
 async def test_pages_hold_no_inline_script_style_attribute_or_foreign_address(admin):
-    for path in ("/", "/docs", "/live/knob", "/live/knob/state", "/live/demo", "/login?key=a"):
+    for path in ("/", "/docs", "/live/knob", "/live/knob/state", "/live/demo", "/login?key=a", "/requests"):
         page = (await admin.get(path)).text
         assert not re.search(r"<script(?![^>]*(src=|application/json))", page)
         assert not re.search(r"\sstyle=|\son\w+=", page)
@@ -123,7 +123,7 @@ async def test_pages_hold_no_inline_script_style_attribute_or_foreign_address(ad
 
 
 async def test_every_link_of_a_page_leads_somewhere(admin):
-    for page in ("/", "/docs"):
+    for page in ("/", "/docs", "/requests"):
         text = (await admin.get(page)).text
         for address in set(re.findall(r'(?:href|src)="(/[^"#]*)"', text)):
             assert (await admin.get(address)).status_code == 200, address
