@@ -32,10 +32,15 @@ class Histogram:
     def __init__(self, counts: Counts | None = None) -> None:
         self._counts: Counts = np.zeros(BUCKETS + 2, dtype=np.int64) if counts is None else counts
 
+    @staticmethod
+    def buckets_of(values_s: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        """The bucket that each of some durations, seconds, is counted in."""
+        return np.searchsorted(_UPPER_S, values_s, side="left")
+
     @classmethod
     def of(cls, values_s: Iterable[float]) -> Self:
         """The histogram of some durations, seconds."""
-        buckets = np.searchsorted(_UPPER_S, np.fromiter(values_s, dtype=np.float64), side="left")
+        buckets = cls.buckets_of(np.fromiter(values_s, dtype=np.float64))
         return cls(np.bincount(buckets, minlength=BUCKETS + 2).astype(np.int64))
 
     @classmethod

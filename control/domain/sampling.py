@@ -6,26 +6,15 @@ in, and its weight says how many requests it stands for: sums of weights estimat
 """
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-from control.domain.outcome import Outcome
-from control.domain.slo import Objectives
 
 ORDINARY_PORTION = 100
 NOTABLE_PORTION = 300
 MAX_SPANS = 2000
-_FAILURES = frozenset({Outcome.FAILED.value, Outcome.SHED.value})
 
 Span = tuple[int, str, bool]
 """Start of the ten seconds in Unix seconds, site, whether its notable requests."""
-
-
-def is_notable(outcome: str, ttft_s: float | None, tpot_s: float | None, objectives: Objectives) -> bool:
-    """Whether a request failed, or took longer than nine of ten of its class may."""
-    if outcome in _FAILURES:
-        return True
-    is_slow_to_begin = ttft_s is not None and ttft_s > objectives.ttft_p90_s
-    return is_slow_to_begin or (tpot_s is not None and tpot_s > objectives.tpot_p90_s)
 
 
 def request_weight(request_id: str, halvings: int) -> int:
@@ -42,17 +31,17 @@ class Sampler:
 
     _seen: dict[Span, int] = field(default_factory=dict)
 
-    def weight(self, request_id: str, span: Span) -> int:
-        """The weight of the next request of a span; 0 if it is not kept."""
+    def weights(self, request_ids: Sequence[str], span: Span) -> list[int]:
+        """The weights of the next requests of a span; 0 for those that are not kept."""
         seen = self._seen.get(span, 0)
-        self._seen[span] = seen + 1
-        return request_weight(request_id, self._halvings(span, seen))
+        self._seen[span] = seen + len(request_ids)
+        portion = NOTABLE_PORTION if span[2] else ORDINARY_PORTION
+        return [
+            request_weight(request_id, (number // portion).bit_length())
+            for number, request_id in enumerate(request_ids, seen)
+        ]
 
     def forget(self) -> None:
         """Drop the spans that were met first where there are too many; one that comes again begins anew."""
         for span in list(self._seen)[: max(len(self._seen) - MAX_SPANS, 0)]:
             del self._seen[span]
-
-    @staticmethod
-    def _halvings(span: Span, seen: int) -> int:
-        return (seen // (NOTABLE_PORTION if span[2] else ORDINARY_PORTION)).bit_length()

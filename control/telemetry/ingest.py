@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,22 +20,21 @@ from redis.exceptions import RedisError
 from control.settings import Settings
 from control.stopping import run_until_signalled
 from control.store.session import Database, open_database
-from control.telemetry.checks import decode_requests, decode_samples
+from control.telemetry.received import decode_requests, decode_samples
 from control.telemetry.records import (
-    BATCH_FIELD,
     LIVE_SNAPSHOT_KEY,
     LIVE_STREAM,
     REQUESTS_STREAM,
     SAMPLES_STREAM,
     TICK_FIELD,
-    RequestBatch,
+    SampleBatch,
 )
-from control.telemetry.rollup_writer import Batch, RollupWriter
+from control.telemetry.rollup_writer import Batch, Entry, RollupWriter, read_entry, received_of
 from control.telemetry.windows import KEPT_S, SLOT_S, LiveWindows
 
 TICK_S = 1.0
 LIVE_TICKS = 900
-READ_COUNT = 1000
+READ_COUNT = 200
 REPLY_TIMEOUT_S = 5.0
 MAX_BACK_OFF_S = 5.0
 
@@ -123,27 +122,23 @@ class Consumer:
     async def _read(self, block_s: float | None) -> int:
         block_ms = None if block_s is None else max(int(block_s * 1000), 1)
         reply = await self._redis.xread(self.last_ids, count=READ_COUNT, block=block_ms)  # type: ignore[arg-type]
-        taken = 0
-        for stream, entry_id, fields in _entries(reply):
-            self._take(stream, entry_id, fields)
-            self.last_ids[stream] = entry_id
-            taken += 1
-        return taken
+        entries = [read_entry(self._decode, *one) for one in _entries(reply)]
+        if entries:
+            self._take(entries)
+        return len(entries)
 
-    def _take(self, stream: str, entry_id: str, fields: Mapping[bytes, bytes]) -> None:
-        batch, malformed = None, 0
-        try:
-            batch, malformed = self._decode(stream, fields[BATCH_FIELD.encode()])
-        except (ValueError, KeyError):
-            self.windows.dropped["malformed"] += 1
-        if malformed:
-            self.windows.dropped["malformed"] += malformed
-        if isinstance(batch, RequestBatch):
-            self.windows.take_requests(batch, self._clock())
-        elif batch is not None:
-            self.windows.take_samples(batch, self._clock())
+    def _take(self, entries: Sequence[Entry]) -> None:
+        """All that was read at once is counted at once."""
+        received = received_of(entries, self._clock())
+        self.windows.take_received(received)
+        for entry in entries:
+            self.last_ids[entry.stream] = entry.entry_id
+            if entry.malformed:
+                self.windows.dropped["malformed"] += entry.malformed
+            if isinstance(entry.batch, SampleBatch):
+                self.windows.take_samples(entry.batch, received.now_s)
         if self.rollups is not None:
-            self.rollups.take(stream, entry_id, batch, malformed)
+            self.rollups.take(entries, received)
 
     def _decode(self, stream: str, raw: bytes) -> tuple[Batch, int]:
         return self._decoders[stream](raw)

@@ -6,22 +6,37 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from control.domain.histogram import Histogram
-from control.domain.outcome import Outcome
-from control.domain.policy_fields import is_member_name
-from control.domain.slo import HIT_RATE_BUCKETS, Objectives, hit_rate_bucket, meets_objectives
+from control.domain.rollups import UNKNOWN_BUCKET, Exemplar, RequestKey, RequestSums
+from control.domain.slo import HIT_RATE_BUCKETS
 from control.telemetry.records import RequestRecord
 
 PIPELINES = ("direct", "relay", "outlier")
 CATCH_UP = "catch_up"
 HANDOFF_MODES = ("one_shot", CATCH_UP)
-ERRORS = frozenset({Outcome.FAILED, Outcome.SHED})
-SERVED = frozenset({Outcome.COMPLETED, Outcome.CLIENT_CLOSED})
 DEMO = "demo"
 OTHER = "other"
+MAX_CLASSES = 16
 
 
 def _bucket_histograms() -> list[Histogram]:
     return [Histogram() for _ in range(HIT_RATE_BUCKETS)]
+
+
+@dataclass(slots=True)
+class ClassSlot:
+    """Requests of one service class that ended in one slot."""
+
+    requests: int = 0
+    errors: int = 0
+    good: int = 0
+    ttft: Histogram = field(default_factory=Histogram)
+
+    def add(self, sums: RequestSums) -> None:
+        """Count some."""
+        self.requests += sums.requests
+        self.errors += sums.errors
+        self.good += sums.good
+        self.ttft.include(sums.ttft)
 
 
 @dataclass(slots=True)
@@ -38,6 +53,8 @@ class RequestSlot:
     stall: Histogram = field(default_factory=Histogram)
     bucket_requests: list[int] = field(default_factory=lambda: [0] * HIT_RATE_BUCKETS)
     bucket_ttft: list[Histogram] = field(default_factory=_bucket_histograms)
+    bucket_slowest: list[Exemplar] = field(default_factory=lambda: [Exemplar()] * HIT_RATE_BUCKETS)
+    classes: dict[str, ClassSlot] = field(default_factory=dict)
     pipelines: Counter[str] = field(default_factory=Counter)
     handoffs: Counter[str] = field(default_factory=Counter)
     eager_tokens: int = 0
@@ -45,63 +62,57 @@ class RequestSlot:
     lag_token_s: float = 0.0
     lag_by_node: dict[str, float] = field(default_factory=dict)
 
-    def add(self, record: RequestRecord, objectives: Objectives) -> None:
-        """Count one request."""
+    def add(self, key: RequestKey, sums: RequestSums) -> None:
+        """Count requests of one key."""
         self.is_known = True
-        self.requests += 1
-        self.demo += record.traffic == DEMO
-        self.errors += record.outcome in ERRORS
-        self.served += record.outcome in SERVED
-        self.good += record.outcome == Outcome.COMPLETED and meets_objectives(record.ttft_s, record.tpot_s, objectives)
-        self.pipelines[record.pipeline] += 1
-        self.handoffs[record.handoff_mode] += 1
-        self.output_tokens += record.output_tokens
-        self.eager_tokens += min(record.eager_tokens, record.output_tokens)
-        lag = lag_token_s(record)
-        self.lag_token_s += lag
-        if lag:
-            node = main_node_of(record)
-            self.lag_by_node[node] = self.lag_by_node.get(node, 0.0) + lag
-        if record.handoff_stall_s is not None:
-            self.stall.add(record.handoff_stall_s)
-        self._add_ttft(record)
+        self.requests += sums.requests
+        self.demo += sums.demo
+        self.errors += sums.errors
+        self.served += sums.answered
+        self.good += sums.good
+        self.pipelines[key.pipeline] += sums.requests
+        self.handoffs["one_shot"] += sums.handoffs - sums.catch_up
+        self.handoffs[CATCH_UP] += sums.catch_up
+        self.output_tokens += sums.output_tokens
+        self.eager_tokens += sums.eager_tokens
+        self.lag_token_s += sums.lag_token_s
+        self.stall.include(sums.stall)
+        self.ttft.include(sums.ttft)
+        if key.hit_bucket != UNKNOWN_BUCKET:
+            self.bucket_requests[key.hit_bucket] += sums.requests
+            self.bucket_ttft[key.hit_bucket].include(sums.ttft)
+            self.bucket_slowest[key.hit_bucket] += sums.slowest
+        name = key.service_class
+        if name not in self.classes and len(self.classes) >= MAX_CLASSES:
+            name = OTHER
+        self.classes.setdefault(name, ClassSlot()).add(sums)
 
-    def _add_ttft(self, record: RequestRecord) -> None:
-        hit_rate = record.prefix_hit_rate
-        bucket = None if hit_rate is None else hit_rate_bucket(hit_rate)
-        if bucket is not None:
-            self.bucket_requests[bucket] += 1
-        if record.ttft_s is None:
-            return
-        self.ttft.add(record.ttft_s)
-        if bucket is not None:
-            self.bucket_ttft[bucket].add(record.ttft_s)
-
-
-def lag_token_s(record: RequestRecord) -> float:
-    """Tokens P held and MD was waiting for, times the seconds it waited.
-
-    Cache lag is the mean over time of the tokens on their way (Little's law: the sum of this over a window / the
-    window). An outlier sends nothing. An older gateway does not say how long P had waited: there it is the time of the
-    transfer, or at least that of the request where nobody saw the transfer end.
-    """
-    if record.pipeline not in {"direct", "relay"}:
-        return 0.0
-    waited_s = record.cache_lag_s
-    if waited_s is None:
-        waited_s = record.e2e_s if record.transfer_s is None else record.transfer_s
-    return record.uncached_tokens * waited_s
-
-
-def main_node_of(record: RequestRecord) -> str:
-    """The main node that a request was for; what no node can be called becomes one word, so that names stay few."""
-    return record.main_node if is_member_name(record.main_node) else OTHER
+    def add_lag(self, node: str, lag_token_s: float) -> None:
+        """Count what a main node waited for."""
+        if lag_token_s:
+            self.lag_by_node[node] = self.lag_by_node.get(node, 0.0) + lag_token_s
 
 
 def ttft_quantiles(slots: Iterable[RequestSlot]) -> dict[str, float] | None:
     """P50, P90 and P99 of TTFT over some slots, seconds; None without a first token."""
     found = Histogram.merged(slot.ttft for slot in slots).quantiles(0.5, 0.9, 0.99)
     return None if found is None else dict(zip(("p50", "p90", "p99"), (round(one, 6) for one in found), strict=True))
+
+
+def class_pictures(slots: Sequence[RequestSlot]) -> dict[str, dict[str, Any]]:
+    """Requests, errors, goodput and TTFT of each service class over some slots, by name."""
+    names = sorted({name for slot in slots for name in slot.classes})
+    pictures = {}
+    for name in names:
+        parts = [slot.classes[name] for slot in slots if name in slot.classes]
+        found = Histogram.merged(part.ttft for part in parts).quantiles(0.5, 0.9, 0.99)
+        pictures[name] = {
+            "requests": sum(part.requests for part in parts),
+            "errors": sum(part.errors for part in parts),
+            "good": sum(part.good for part in parts),
+            "ttft": None if found is None else dict(zip(("p50", "p90", "p99"), map(rounded, found), strict=True)),
+        }
+    return pictures
 
 
 SLOT_FIELDS = (
@@ -111,6 +122,7 @@ SLOT_FIELDS = (
     "ttft",
     "buckets",
     "bucket_ttft_p99",
+    "bucket_slowest",
     "pipelines",
     "handoffs",
     "stall_p99_s",
@@ -136,6 +148,7 @@ def slot_picture(slot: RequestSlot | None, window: Sequence[RequestSlot]) -> dic
         "ttft": ttft_quantiles(window),
         "buckets": list(slot.bucket_requests),
         "bucket_ttft_p99": [rounded(tail) for tail in tails],
+        "bucket_slowest": [one.request_id or None for one in slot.bucket_slowest],
         "pipelines": {name: slot.pipelines[name] for name in PIPELINES},
         "handoffs": {name: slot.handoffs[name] for name in HANDOFF_MODES},
         "stall_p99_s": rounded(Histogram.merged(one.stall for one in window).quantile(0.99)),

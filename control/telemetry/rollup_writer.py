@@ -5,13 +5,12 @@ the streams, behind the entry up to which SQL is known to be right.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
@@ -33,6 +32,7 @@ from control.store.rollups import (
 from control.store.samples import Sample, add_samples, delete_old_samples
 from control.store.session import Database
 from control.telemetry.batch_keys import BatchKeys
+from control.telemetry.folding import Received
 from control.telemetry.records import BATCH_FIELD, RequestBatch, SampleBatch
 from control.telemetry.rollups import (
     RollupBuffer,
@@ -53,6 +53,15 @@ logger = logging.getLogger(__name__)
 
 Batch = RequestBatch | SampleBatch
 Decode = Callable[[str, bytes], tuple[Batch, int]]
+
+
+class Entry(NamedTuple):
+    """One entry of a stream; `batch` is None if it could not be read, which counts as one malformed record."""
+
+    stream: str
+    entry_id: str
+    batch: Batch | None
+    malformed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +92,13 @@ class RollupWriter:
         self._swept_at_s = 0.0
         self.is_in_step = False
 
-    def take(self, stream: str, entry_id: str, batch: Batch | None, malformed: int = 0) -> None:
-        """Count an entry, None if it cannot be read, unless it was counted or this writer is out of step."""
+    def take(self, entries: Sequence[Entry], received: Received) -> None:
+        """Count entries in order, unless they were counted or this writer is out of step.
+
+        `received` has the batches of requests among them.
+        """
         if self.is_in_step:
-            self._take(stream, entry_id, batch, malformed)
+            self._take(entries, received)
 
     async def run(self, redis: Redis, read_to: Mapping[str, str]) -> None:
         """Keep step with a consumer for ever. `read_to` says, at any moment, up to which entry it has read."""
@@ -195,25 +207,44 @@ class RollupWriter:
     async def _read_page(self, redis: Redis, stream: str, until: str) -> None:
         after = f"({self._positions[stream].last_id}"
         entries: Any = await redis.xrange(stream, min=after, max=until, count=PAGE_ENTRIES)
-        for entry_id, fields in entries:
-            batch, malformed = None, 0
-            with contextlib.suppress(ValueError, KeyError):
-                batch, malformed = self._decode(stream, fields[BATCH_FIELD.encode()])
-            self._take(stream, entry_id.decode(), batch, malformed)
+        read = [read_entry(self._decode, stream, entry_id.decode(), fields) for entry_id, fields in entries]
+        self._take(read, received_of(read, self._clock()))
         if len(entries) < PAGE_ENTRIES:
             self._positions[stream] = replace(self._positions[stream], last_id=until)
 
-    def _take(self, stream: str, entry_id: str, batch: Batch | None, malformed: int) -> None:
-        position = self._positions[stream]
-        if _order(entry_id) <= _order(position.last_id):
-            return
-        self._positions[stream] = Position(entry_id, position.entries + 1)
-        now_s = self._clock()
-        self._buffer.left_out["malformed"] += malformed + (batch is None)
-        if isinstance(batch, RequestBatch):
-            self._buffer.take_requests(batch, now_s)
-        elif batch is not None:
-            self._buffer.take_samples(batch, now_s)
+    def _take(self, entries: Sequence[Entry], received: Received) -> None:
+        is_wanted = []
+        for entry in entries:
+            is_new = self._advance(entry)
+            if isinstance(entry.batch, SampleBatch):
+                if is_new:
+                    self._buffer.take_samples(entry.batch, received.now_s)
+            elif entry.batch is not None:
+                is_wanted.append(is_new)
+        self._buffer.take_received(received, is_wanted)
+
+    def _advance(self, entry: Entry) -> bool:
+        """Go on to an entry; False if it was counted before."""
+        position = self._positions[entry.stream]
+        if _order(entry.entry_id) <= _order(position.last_id):
+            return False
+        self._positions[entry.stream] = Position(entry.entry_id, position.entries + 1)
+        self._buffer.left_out["malformed"] += entry.malformed
+        return True
+
+
+def read_entry(decode: Decode, stream: str, entry_id: str, fields: Mapping[bytes, bytes]) -> Entry:
+    """An entry of a stream."""
+    try:
+        return Entry(stream, entry_id, *decode(stream, fields[BATCH_FIELD.encode()]))
+    except (ValueError, KeyError):
+        return Entry(stream, entry_id, None, 1)
+
+
+def received_of(entries: Iterable[Entry], now_s: float) -> Received:
+    """The batches of requests among some entries."""
+    batches = [entry.batch for entry in entries if entry.batch is not None and not isinstance(entry.batch, SampleBatch)]
+    return Received(batches, now_s)
 
 
 def _order(entry_id: str) -> tuple[int, int]:

@@ -1,49 +1,37 @@
 """Folds batches into sums of ten seconds. What came before, and how far, is loaded and saved by the rollup writer."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
-from control.domain.outcome import Outcome
 from control.domain.policy_fields import is_member_name
 from control.domain.rollups import (
     FINE,
-    UNKNOWN_BUCKET,
     LinkClassKey,
     LinkClassSums,
     LinkKey,
     LinkSums,
-    NodeKey,
     NodeSums,
-    RequestKey,
     RequestSums,
     Rollups,
     SiteKey,
     SiteSums,
-    is_in_valley,
 )
-from control.domain.slo import Objectives, hit_rate_bucket, meets_objectives
 from control.telemetry.batch_keys import BatchKeys
-from control.telemetry.checks import (
-    ended_at_s,
-    is_name,
-    is_possible,
-    is_possible_link,
-    is_possible_node,
-    is_possible_time,
-)
+from control.telemetry.checks import is_name, is_possible_link, is_possible_node, is_possible_time
+from control.telemetry.folding import Received
 from control.telemetry.link_windows import UNREACHABLE, Carried, difference
 from control.telemetry.node_windows import is_relay
-from control.telemetry.records import LinkSample, NodeSample, RequestBatch, RequestRecord, SampleBatch
-from control.telemetry.request_slots import CATCH_UP, DEMO, OTHER, PIPELINES, lag_token_s, main_node_of
-from control.telemetry.samples import SampleBuffer, exemplar_of
-from control.telemetry.sources import STALE_AFTER_S, Promised
+from control.telemetry.records import LinkSample, NodeSample, RequestBatch, SampleBatch
+from control.telemetry.request_slots import OTHER
+from control.telemetry.samples import SampleBuffer
+from control.telemetry.sources import STALE_AFTER_S
 
 MAX_LATE_S = 86_400.0
 STRANDED_AFTER_S = 10.0  # a lease that is younger may just be waiting for its reader
-MAX_REVISION = 2**31 - 1
 
 Kind = Literal["gateway", "observer"]
 
@@ -93,22 +81,26 @@ class RollupBuffer:
 
     def take_requests(self, batch: RequestBatch, now_s: float) -> None:
         """Fold one batch of a gateway."""
-        if not self._is_acceptable("gateway", batch.gateway, batch, now_s):
-            return
-        self._site(batch.site, min(batch.sent_at_s, now_s)).gateway_batches += 1
-        promised = Promised(batch)
-        for record in batch.records:
-            if not is_possible(record, now_s):
-                self.left_out["impossible"] += 1
-            elif ended_at_s(record) < now_s - MAX_LATE_S:
-                self.left_out["late"] += 1
-            else:
-                key, objectives = request_key(record, now_s), promised.to(record.service_class)
-                add_request(self.rollups.requests.setdefault(key, RequestSums()), record, objectives)
-                self.left_out["unsearchable"] += not self.samples.take(record, key, objectives)
-                if record.main_node:
-                    node = NodeKey(key.at_s, main_node_of(record))
-                    add_main_request(self.rollups.nodes.setdefault(node, NodeSums()), record)
+        self.take_received(Received([batch], now_s), [True])
+
+    def take_received(self, received: Received, is_wanted: Sequence[bool]) -> None:
+        """Fold those of some gateways' batches that are wanted."""
+        now_s = received.now_s
+        is_accepted = [
+            wanted and self._is_acceptable("gateway", batch.gateway, batch, now_s)
+            for batch, wanted in zip(received.batches, is_wanted, strict=True)
+        ]
+        for batch, accepted in zip(received.batches, is_accepted, strict=True):
+            if accepted:
+                self._site(batch.site, min(batch.sent_at_s, now_s)).gateway_batches += 1
+        folded = received.fold(is_accepted, now_s - MAX_LATE_S)
+        self.left_out["impossible"] += folded.impossible
+        self.left_out["late"] += folded.late
+        for group in folded.groups:
+            self.rollups.requests.setdefault(group.key, RequestSums()).include(group.sums)
+        for key, sums in folded.nodes.items():
+            self.rollups.nodes.setdefault(key, NodeSums()).include(sums)
+        self.left_out["unsearchable"] += self.samples.take(folded.columns, folded.groups)
 
     def take_samples(self, batch: SampleBatch, now_s: float) -> None:
         """Fold one batch of an observer."""
@@ -182,65 +174,6 @@ def add_carried(sums: LinkSums, carried: Carried, capacity_bytes_per_s: float) -
     sums.capacity_bytes += carried.seconds * capacity_bytes_per_s
     sums.waits += carried.waits
     sums.waited_s += carried.waited_s
-
-
-def add_main_request(sums: NodeSums, record: RequestRecord) -> None:
-    """Count one request for its main node."""
-    sums.requests += 1
-    sums.uncached_tokens += record.uncached_tokens
-    sums.lag_token_s += lag_token_s(record)
-
-
-def request_key(record: RequestRecord, now_s: float) -> RequestKey:
-    """Where a request is counted; words that only a faulty gateway can send become one, so that keys stay few."""
-    hit_rate = record.prefix_hit_rate
-    return RequestKey(
-        at_s=FINE.start_s(min(ended_at_s(record), now_s)),
-        site=record.site if is_name(record.site) else OTHER,
-        pipeline=record.pipeline if record.pipeline in PIPELINES else OTHER,
-        hit_bucket=UNKNOWN_BUCKET if hit_rate is None else hit_rate_bucket(hit_rate),
-        revision=record.policy_revision if 0 <= record.policy_revision <= MAX_REVISION else 0,
-        service_class=record.service_class if is_member_name(record.service_class) else OTHER,
-    )
-
-
-def add_request(sums: RequestSums, record: RequestRecord, objectives: Objectives) -> None:
-    """Count one request."""
-    sums.requests += 1
-    sums.demo += record.traffic == DEMO
-    _count_outcome(sums, record.outcome)
-    sums.good += record.outcome == Outcome.COMPLETED and meets_objectives(record.ttft_s, record.tpot_s, objectives)
-    hit_rate = record.prefix_hit_rate
-    if hit_rate is not None:
-        sums.hit_known += 1
-        sums.valley += is_in_valley(hit_rate)
-    sums.input_tokens += record.input_tokens
-    sums.cached_tokens += record.cached_tokens or 0
-    sums.uncached_tokens += record.uncached_tokens
-    sums.output_tokens += record.output_tokens
-    sums.eager_tokens += min(record.eager_tokens, record.output_tokens)
-    sums.pulled_bytes += record.pulled_bytes or 0
-    sums.handoffs += bool(record.handoff_mode)
-    sums.catch_up += record.handoff_mode == CATCH_UP
-    sums.lag_token_s += lag_token_s(record)
-    sums.slowest += exemplar_of(record)
-    sums.e2e.add(record.e2e_s)
-    for histogram, value_s in (
-        (sums.ttft, record.ttft_s),
-        (sums.tpot, record.tpot_s),
-        (sums.transfer, record.transfer_s),
-        (sums.stall, record.handoff_stall_s),
-    ):
-        if value_s is not None:
-            histogram.add(value_s)
-
-
-def _count_outcome(sums: RequestSums, outcome: str) -> None:
-    sums.completed += outcome == Outcome.COMPLETED
-    sums.client_closed += outcome == Outcome.CLIENT_CLOSED
-    sums.rejected += outcome == Outcome.REJECTED
-    sums.shed += outcome == Outcome.SHED
-    sums.failed += outcome == Outcome.FAILED
 
 
 def add_node(site: SiteSums, sample: NodeSample) -> None:

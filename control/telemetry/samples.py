@@ -1,23 +1,22 @@
 """Chooses the requests that are kept whole, and makes rows of them."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from control.domain.rollups import Exemplar, RequestKey
-from control.domain.sampling import Sampler, is_notable
-from control.domain.slo import Objectives
+from control.domain.sampling import Sampler
 from control.store.samples import Sample
-from control.telemetry.checks import MAX_TOKENS, ended_at_s
+from control.telemetry.checks import MAX_TOKENS
+from control.telemetry.columns import RequestColumns
+from control.telemetry.folding import Group, is_storable
+from control.telemetry.received import whole
 from control.telemetry.records import RequestRecord
 
-MAX_TEXT_CHARS = 200
-_TEXTS = (
-    *("request_id", "gateway", "model", "traffic", "tenant", "reason", "outcome"),
-    *("prefill_node", "relay_node", "main_node", "handoff_mode", "link", "output_bound_source", "trace_id"),
-)
 _SAME = (
     *("request_id", "gateway", "model", "traffic", "tenant", "reason", "outcome"),
     *("prefill_node", "relay_node", "main_node", "handoff_mode"),
@@ -27,37 +26,20 @@ _SAME = (
 
 
 class _Slowest(NamedTuple):
-    """The slowest request of a cell; `record` is None where it is kept anyway."""
+    """The slowest request of a cell."""
 
     exemplar: Exemplar
-    record: RequestRecord | None
+    record: RequestRecord
     is_notable: bool
 
 
-def is_storable(record: RequestRecord) -> bool:
-    """Whether a record's texts and small numbers fit a row of any database."""
-    texts = (getattr(record, name) for name in _TEXTS)
-    return (
-        all(len(text) <= MAX_TEXT_CHARS and (not text or text.isprintable()) for text in texts)
-        and 0 <= record.resumes <= MAX_TOKENS
-        and all(math.isfinite(stage.start_s) and math.isfinite(stage.end_s) for stage in record.stages)
-    )
-
-
-def exemplar_of(record: RequestRecord) -> Exemplar:
-    """A request as the slowest so far; none without a first token, or with an id that cannot be stored."""
-    if record.ttft_s is None or not is_storable(record):
-        return Exemplar()
-    return Exemplar(record.ttft_s, record.request_id)
-
-
-def sample_of(record: RequestRecord, key: RequestKey, weight: int, *, notable: bool) -> Sample:
+def sample_of(record: RequestRecord, key: RequestKey, weight: int, *, is_notable: bool) -> Sample:
     """A request as a row."""
     row: Sample = {name: getattr(record, name) for name in _SAME}
     return row | {
-        "at_s": ended_at_s(record),
+        "at_s": record.received_at_s + record.e2e_s,
         "weight": weight,
-        "is_notable": notable,
+        "is_notable": is_notable,
         "site": key.site,
         "service_class": key.service_class,
         "pipeline": key.pipeline,
@@ -76,26 +58,57 @@ class SampleBuffer:
     rows: list[Sample] = field(default_factory=list)
     _slowest: dict[RequestKey, _Slowest] = field(default_factory=dict)
 
-    def take(self, record: RequestRecord, key: RequestKey, objectives: Objectives) -> bool:
-        """Keep a request or let it go; False if it can be stored nowhere."""
-        if not is_storable(record):
-            return False
-        notable = is_notable(record.outcome, record.ttft_s, record.tpot_s, objectives)
-        weight = self.sampler.weight(record.request_id, (key.at_s, key.site, notable))
-        if weight:
-            self.rows.append(sample_of(record, key, weight, notable=notable))
-        exemplar = exemplar_of(record)
-        known = self._slowest.get(key)
-        if exemplar.request_id and (known is None or exemplar > known.exemplar):
-            self._slowest[key] = _Slowest(exemplar, None if weight else record, notable)
-        return True
+    def take(self, columns: RequestColumns, groups: Iterable[Group]) -> int:
+        """Keep some of the requests; gives back how many of those could be stored nowhere."""
+        lost = 0
+        notable = columns.is_slow | columns.outcome["failed"] | columns.outcome["shed"]
+        for group in groups:
+            for is_notable in (False, True):
+                places = group.places[notable[group.places] == is_notable]
+                # In the order in which they came, whatever their group is sorted by.
+                lost += self._keep(columns, group.key, np.sort(places).tolist(), is_notable=is_notable)
+            self._note_slowest(columns, group, is_notable=bool(notable[group.places[-1]]))
+        return lost
 
     def drain(self) -> list[Sample]:
         """All rows so far; begins anew."""
         rows, self.rows = self.rows, []
-        for key, slowest in self._slowest.items():
-            if slowest.record is not None:
-                rows.append(sample_of(slowest.record, key, 0, notable=slowest.is_notable))
+        kept = {row["request_id"] for row in rows}
+        rows += [
+            sample_of(slowest.record, key, 0, is_notable=slowest.is_notable)
+            for key, slowest in self._slowest.items()
+            if slowest.exemplar.request_id not in kept
+        ]
         self._slowest = {}
         self.sampler.forget()
         return rows
+
+    def _keep(self, columns: RequestColumns, key: RequestKey, places: list[int], *, is_notable: bool) -> int:
+        lost = 0
+        ids = [columns.records[place].request_id for place in places]
+        for place, weight in zip(places, self.sampler.weights(ids, (key.at_s, key.site, is_notable)), strict=True):
+            if not weight:
+                continue
+            record = whole(columns.records[place])
+            if record is None or not _is_drawable(record):
+                lost += 1
+            else:
+                self.rows.append(sample_of(record, key, weight, is_notable=is_notable))
+        return lost
+
+    def _note_slowest(self, columns: RequestColumns, group: Group, *, is_notable: bool) -> None:
+        exemplar, known = group.sums.slowest, self._slowest.get(group.key)
+        if not exemplar.request_id or (known is not None and known.exemplar >= exemplar):
+            return
+        record = whole(columns.records[int(group.places[-1])])
+        if record is not None and _is_drawable(record):
+            self._slowest[group.key] = _Slowest(exemplar, record, is_notable)
+
+
+def _is_drawable(record: RequestRecord) -> bool:
+    """Whether a record fits a row of any database, and its stages an axis."""
+    return (
+        is_storable(record)
+        and 0 <= record.resumes <= MAX_TOKENS
+        and all(math.isfinite(stage.start_s) and math.isfinite(stage.end_s) for stage in record.stages)
+    )

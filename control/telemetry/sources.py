@@ -24,6 +24,7 @@ class Source:
     revision: int = 0
     dropped: int = 0
     objectives: Objectives | None = None
+    class_objectives: dict[str, Objectives] = field(default_factory=dict)
     seen: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def is_new(self, epoch: int, sequence: int, sent_at_s: float) -> bool:
@@ -44,6 +45,7 @@ class Source:
         before, self.revision = self.revision, batch.policy_revision
         self.sent_at_s, self.epoch, self.dropped = batch.sent_at_s, batch.epoch, batch.dropped_records
         self.objectives = batch_objectives(batch) or self.objectives
+        self.class_objectives = class_objectives(batch) or self.class_objectives
         return self.revision if before and self.revision and self.revision != before else None
 
     def advance_samples(self, batch: SampleBatch) -> bool:
@@ -73,13 +75,18 @@ class Source:
 class Promised:
     """What a gateway promised to each service class; `default` to those that it does not name."""
 
-    def __init__(self, batch: RequestBatch, otherwise: Objectives | None = None) -> None:
-        self.default = batch_objectives(batch) or otherwise or Objectives()
-        self._classes = {name: Objectives(*promised) for name, promised in batch.class_objectives.items()}
+    def __init__(self, batch: RequestBatch) -> None:
+        self.default = batch_objectives(batch) or Objectives()
+        self._classes = class_objectives(batch)
 
     def to(self, service_class: str) -> Objectives:
         """Objectives of one class."""
         return self._classes.get(service_class, self.default)
+
+
+def class_objectives(batch: RequestBatch) -> dict[str, Objectives]:
+    """Objectives of each service class that a gateway names."""
+    return {name: Objectives(*promised) for name, promised in batch.class_objectives.items()}
 
 
 def batch_objectives(batch: RequestBatch) -> Objectives | None:

@@ -2,17 +2,26 @@
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from control.domain.slo import Objectives
 from control.domain.topology import Role
-from control.telemetry.checks import ended_at_s, is_possible, is_possible_time
+from control.telemetry.checks import is_possible_time
+from control.telemetry.folding import Received
 from control.telemetry.link_windows import LinkSlot, LinkTrack
 from control.telemetry.node_windows import NodeSlot, NodeTrack, is_relay, relay_load, relay_utilization
+from control.telemetry.received import whole
 from control.telemetry.records import LinkSample, NodeSample, RequestBatch, RequestRecord, SampleBatch
-from control.telemetry.request_slots import RequestSlot, request_row, rounded, slot_picture, ttft_quantiles
-from control.telemetry.sources import STALE_AFTER_S, Promised, Source
+from control.telemetry.request_slots import (
+    RequestSlot,
+    class_pictures,
+    request_row,
+    rounded,
+    slot_picture,
+    ttft_quantiles,
+)
+from control.telemetry.sources import STALE_AFTER_S, Source
 
 SLOT_S = 10
 KEPT_SLOTS = 90
@@ -51,16 +60,24 @@ class LiveWindows:
 
     def take_requests(self, batch: RequestBatch, now_s: float) -> None:
         """Take one batch of a gateway."""
-        source = self._source(batch.gateway, "gateway", batch.site)
-        if not self._is_acceptable(source, batch, now_s):
-            return
-        revision = source.advance_requests(batch)
-        if revision is not None:
-            self._mark_policy(revision, batch.sent_at_s)
-        self._know(batch.sent_at_s)
-        promised = Promised(batch, source.objectives or self._objectives)
-        for record in batch.records:
-            self._take_record(record, batch.sent_at_s, promised.to(record.service_class), now_s)
+        self.take_received(Received([batch], now_s))
+
+    def take_received(self, received: Received) -> None:
+        """Take batches of gateways."""
+        now_s = received.now_s
+        is_accepted = [self._advance_gateway(batch, now_s) for batch in received.batches]
+        folded = received.fold(is_accepted, now_s - KEPT_S)
+        for reason, count in (("impossible", folded.impossible), ("late", folded.late)):
+            if count:
+                self.dropped[reason] += count
+        for group in folded.groups:
+            self._know(group.key.at_s).add(group.key, group.sums)
+        for key, sums in folded.nodes.items():
+            self._know(key.at_s).add_lag(key.node, sums.lag_token_s)
+        if len(folded.places):
+            self._know_since(float(folded.columns.ended_at_s[folded.places].min()))
+        for place in folded.places[-KEPT_ROWS:].tolist():
+            self._add_row(folded.columns.records[place], received.batches[folded.columns.batch_of[place]].sent_at_s)
 
     def take_samples(self, batch: SampleBatch, now_s: float) -> None:
         """Take one batch of an observer."""
@@ -128,17 +145,23 @@ class LiveWindows:
             return True
         return False
 
-    def _take_record(self, record: RequestRecord, sent_at_s: float, objectives: Objectives, now_s: float) -> None:
-        if not is_possible(record, now_s):
-            self.dropped["impossible"] += 1
-            return
-        at_s = min(ended_at_s(record), now_s)
-        if at_s < now_s - KEPT_S:
-            self.dropped["late"] += 1
-            return
-        self._know(at_s).add(record, objectives)
-        self._records.append(record)
-        self._new_records.append((sent_at_s, record))
+    def _advance_gateway(self, batch: RequestBatch, now_s: float) -> bool:
+        """Take over what a batch says of its gateway; False if its records do not count."""
+        source = self._source(batch.gateway, "gateway", batch.site)
+        if not self._is_acceptable(source, batch, now_s):
+            return False
+        revision = source.advance_requests(batch)
+        if revision is not None:
+            self._mark_policy(revision, batch.sent_at_s)
+        self._know(batch.sent_at_s)
+        self._know_since(batch.sent_at_s)
+        return True
+
+    def _add_row(self, received: Any, sent_at_s: float) -> None:
+        record = whole(received)
+        if record is not None and all(math.isfinite(stage.start_s + stage.end_s) for stage in record.stages):
+            self._records.append(record)
+            self._new_records.append((sent_at_s, record))
 
     def _know(self, at_s: float) -> RequestSlot:
         """The slot of a moment that a gateway has reported on; pictures of windows that hold it are out of date."""
@@ -147,11 +170,13 @@ class LiveWindows:
         if slot is None:
             slot = self._requests[index] = RequestSlot()
         slot.is_known = True
-        if self._first_known_s is None or at_s < self._first_known_s:
-            self._first_known_s = at_s
         for affected in range(index, index + QUANTILE_SLOTS):
             self._pictures.pop(affected, None)
         return slot
+
+    def _know_since(self, at_s: float) -> None:
+        if self._first_known_s is None or at_s < self._first_known_s:
+            self._first_known_s = at_s
 
     def _take_node(self, sample: NodeSample, at_s: float, index: int) -> None:
         track = self._node_tracks.get(sample.node)
@@ -232,6 +257,7 @@ class LiveWindows:
             "cache_lag_by_node": self._lag_by_node(slots, covered_s),
             "relay_utilization": rounded(utilization),
             "slo": {"ttft_p90_s": objectives.ttft_p90_s, "ttft_p99_s": objectives.ttft_p99_s},
+            "classes": self._classes(slots),
         }
 
     def _lag_by_node(self, slots: list[RequestSlot], covered_s: float) -> dict[str, float | None]:
@@ -252,6 +278,28 @@ class LiveWindows:
         gateways = [source for source in self._sources.values() if source.objectives is not None]
         newest = max(gateways, key=lambda source: source.sent_at_s, default=None)
         return self._objectives if newest is None or newest.objectives is None else newest.objectives
+
+    def _classes(self, slots: list[RequestSlot]) -> list[Picture]:
+        """Each service class with what the newest gateway promises it, in the order of their names."""
+        promised = self._newest_promises()
+        pictures = class_pictures(slots)
+        return [
+            {
+                "name": name,
+                **pictures[name],
+                "slo": {
+                    "ttft_p90_s": (objectives := promised.get(name, self._objectives_in_force())).ttft_p90_s,
+                    "ttft_p99_s": objectives.ttft_p99_s,
+                    "tpot_p90_s": objectives.tpot_p90_s,
+                },
+            }
+            for name in pictures
+        ]
+
+    def _newest_promises(self) -> Mapping[str, Objectives]:
+        gateways = [source for source in self._sources.values() if source.class_objectives]
+        newest = max(gateways, key=lambda source: source.sent_at_s, default=None)
+        return {} if newest is None else newest.class_objectives
 
     def _busiest_link(self, now_s: float) -> Picture | None:
         pictures = [track.picture(now_s, STALE_AFTER_S) for track in self._link_tracks.values()]

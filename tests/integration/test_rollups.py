@@ -25,6 +25,8 @@ from control.telemetry.records import (
     RequestRecord,
     SampleBatch,
 )
+from engine_agents.gateway.spool import Spool
+from engine_agents.gateway.telemetry import Publisher, RedisStream
 
 SITES = ("ams", "fra")
 
@@ -249,3 +251,28 @@ async def test_a_consumer_that_is_killed_while_it_writes_doubles_and_loses_nothi
     assert await process.wait() == 0
     assert stored(database) == kept(database) == 3 * (sent + 1)
     assert counts(database) == {"duplicate": 1}
+
+
+async def test_what_a_gateway_kept_while_redis_was_away_is_counted_once_it_is_back(
+    redis, valkey, database, new_consumer, tmp_path
+):
+    stream = RedisStream(valkey.url, "ams")
+    publisher = Publisher("ams-gw", "ams", stream=stream, spool=Spool(tmp_path / "spool"), vitals=lambda: (1, 0))
+    try:
+        publisher.add(record())
+        await publisher.send_batch()
+        await valkey.stop()
+        for _ in range(5):
+            for _ in range(3):
+                publisher.add(record())
+            await publisher.send_batch()
+        await valkey.start()
+        await redis.connection_pool.disconnect()
+        await publisher.send_batch()
+        consumer = await new_consumer()
+        await keep_step(consumer, redis)
+    finally:
+        await stream.close()
+    assert stored(database) == kept(database) == 16
+    assert set(counts(database)) <= {"out_of_order"}
+    assert publisher.dropped_records == 0

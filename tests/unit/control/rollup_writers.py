@@ -1,12 +1,13 @@
 """Writes sums of telemetry as the consumer would, for tests that judge them."""
 
-from control.domain.rollups import LinkKey, LinkSums, RequestSums, Rollups, SiteKey, SiteSums
+from control.domain.rollups import LinkKey, LinkSums, Rollups, SiteKey, SiteSums
 from control.domain.slo import Objectives
 from control.store.rollups import SourceFacts, add_rollups, save_sources
 from control.store.samples import add_samples
 from control.store.tables import StreamPositionRow
+from control.telemetry.folding import Received
 from control.telemetry.records import RequestBatch, RequestRecord
-from control.telemetry.rollups import RollupBuffer, add_request, request_key
+from control.telemetry.rollups import RollupBuffer
 
 
 def write(plane, rollups):
@@ -35,10 +36,20 @@ def write_requests(plane, count=1, *, age_s=30.0, site="ams", objectives=None, *
         "e2e_s": 1.0,
     }
     record = RequestRecord(**{**values, "received_at_s": now_s - age_s - 1.0, **fields})
-    sums = RequestSums()
-    for _ in range(count):
-        add_request(sums, record, objectives or Objectives())
-    write(plane, Rollups(requests={request_key(record, now_s): sums}))
+    promised = objectives or Objectives()
+    batch = RequestBatch(
+        "gw",
+        site,
+        1,
+        1,
+        now_s,
+        (record,) * count,
+        class_objectives={
+            record.service_class: (promised.ttft_p90_s, promised.ttft_p99_s, promised.tpot_p90_s),
+        },
+    )
+    folded = Received([batch], now_s).fold([True], 0.0)
+    write(plane, Rollups(requests={group.key: group.sums for group in folded.groups}))
 
 
 def write_batch(plane, *records, site="ams", sequence=1, **fields):

@@ -2,32 +2,14 @@
 
 import pytest
 
-from control.domain.sampling import NOTABLE_PORTION, ORDINARY_PORTION, Sampler, is_notable
-from control.domain.slo import Objectives
+from control.domain.sampling import NOTABLE_PORTION, ORDINARY_PORTION, Sampler
 
-PROMISED = Objectives(ttft_p90_s=1.0, ttft_p99_s=2.0, tpot_p90_s=0.1)
 SPAN = (1_800_000_000, "ams", False)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "ttft_s", "tpot_s", "expected"),
-    [
-        ("completed", 1.0, 0.1, False),
-        ("completed", 1.01, 0.05, True),
-        ("completed", 0.5, 0.11, True),
-        ("completed", None, None, False),
-        ("client_closed", 0.5, None, False),
-        ("rejected", None, None, False),
-        ("failed", None, None, True),
-        ("shed", None, None, True),
-    ],
-)
-def test_what_failed_or_took_longer_than_nine_of_ten_may_is_notable(outcome, ttft_s, tpot_s, expected):
-    assert is_notable(outcome, ttft_s, tpot_s, PROMISED) is expected
-
-
 def weights(sampler, count, span=SPAN):
-    return [sampler.weight(f"request {number}", span) for number in range(count)]
+    first = [f"request {number}" for number in range(count // 2)]
+    return sampler.weights(first, span) + sampler.weights([f"request {n}" for n in range(count // 2, count)], span)
 
 
 def test_with_little_traffic_every_request_is_kept():
@@ -53,6 +35,6 @@ def test_days_of_traffic_do_not_grow_the_sampler(monkeypatch):
     monkeypatch.setattr("control.domain.sampling.MAX_SPANS", 3)
     sampler = Sampler()
     for number in range(10):
-        sampler.weight("r", (number, "ams", False))
+        sampler.weights(["r"], (number, "ams", False))
         sampler.forget()
     assert len(sampler._seen) == 3

@@ -168,6 +168,33 @@ def test_goodput_is_what_meets_the_objectives_that_the_gateway_runs_under(window
     assert (tiles["requests"], tiles["rps"], tiles["goodput_rps"]) == (4, 0.3, 0.1)
 
 
+def test_service_classes_are_told_apart_with_what_each_was_promised(windows, send):
+    send.requests(
+        *(record(ttft_s=1.5, service_class="gold") for _ in range(3)),
+        record(ttft_s=1.5),
+        record(outcome="failed", service_class="gold", ttft_s=None),
+        class_objectives={"default": (1.0, 2.0, 0.1), "gold": (0.5, 1.0, 0.1)},
+        slo_ttft_p90_s=1.0,
+        slo_ttft_p99_s=2.0,
+        slo_tpot_p90_s=0.1,
+    )
+    default, gold = windows.tick(T0 + 3)["tiles"]["classes"]
+    assert (default["name"], default["requests"], default["good"], default["slo"]["ttft_p99_s"]) == ("default", 1, 1, 2)
+    assert (gold["requests"], gold["errors"], gold["good"], gold["slo"]["ttft_p99_s"]) == (4, 1, 0, 1.0)
+    assert gold["ttft"]["p50"] == pytest.approx(1.5, rel=0.01)
+
+
+def test_each_bucket_names_the_request_that_waited_longest(windows, send):
+    send.requests(
+        record(request_id="quick", ttft_s=0.1),
+        record(request_id="slow", ttft_s=9.0),
+        record(request_id="cold", cached_tokens=0, ttft_s=3.0),
+    )
+    send.requests(record(request_id="between", ttft_s=5.0))
+    slot = windows.snapshot(T0 + 3)["slots"][-1]
+    assert (slot["bucket_slowest"][0], slot["bucket_slowest"][3], slot["bucket_slowest"][6]) == ("cold", "slow", None)
+
+
 def test_rates_of_a_young_fleet_are_over_its_life_and_then_over_five_minutes(windows, send):
     send.requests(record(ended_at_s=T0), at_s=T0)
     assert windows.snapshot(T0 + 20)["tiles"]["rps"] == pytest.approx(1 / 20)
@@ -348,13 +375,19 @@ def test_an_older_round_of_an_observer_does_not_overwrite_a_newer(windows, send)
         {"cached_tokens": 1001},
         {"received_at_s": T0 + 1000},
         {"received_at_s": float("nan")},
-        {"stages": (StageTime("prefill", 0.0, float("nan")),)},
     ],
 )
 def test_an_impossible_record_is_dropped_and_counted(windows, send, fields):
     send.requests(record(**fields), record(), at_s=T0)
     assert windows.snapshot(T0 + 3)["tiles"]["requests"] == 1
     assert windows.dropped == {"impossible": 1}
+
+
+def test_a_request_with_impossible_stages_counts_but_makes_no_row(windows, send):
+    send.requests(record(stages=(StageTime("prefill", 0.0, float("nan")),)), record(request_id="good"), at_s=T0)
+    picture = windows.snapshot(T0 + 3)
+    assert picture["tiles"]["requests"] == 2
+    assert [row["id"] for row in picture["requests"]] == ["good"]
 
 
 def test_a_batch_from_the_future_is_impossible(windows, send):
