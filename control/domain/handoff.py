@@ -42,7 +42,7 @@ MAX_CATCH_UP_BATCHES = 8
 @compiled
 def choose_handoff_mode(eager_tokens: int, relay_is_at_ceiling: bool, knobs: HandoffKnobs) -> HandoffMode:
     """One shot for few tokens, or to free a crowded relay soonest; catch-up where the pause would be felt."""
-    if knobs.mode is not HandoffMode.AUTO:
+    if knobs.mode != HandoffMode.AUTO:
         return knobs.mode
     if relay_is_at_ceiling or eager_tokens <= knobs.one_shot_max_tokens:
         return HandoffMode.ONE_SHOT
@@ -58,7 +58,7 @@ def next_handoff_step(
     `pending_tokens` were made since the last batch, `last_pending_tokens` went with it (0 before the first). The
     sequence m_{k+1} = S(m_k)/τ_R shrinks only if x1 < τ_R, so it ends when it stops shrinking, or after eight.
     """
-    if mode is not HandoffMode.CATCH_UP or pending_tokens <= knobs.catch_up_batch_tokens:
+    if mode != HandoffMode.CATCH_UP or pending_tokens <= knobs.catch_up_batch_tokens:
         return HandoffStep.CUT
     if batches >= MAX_CATCH_UP_BATCHES or (batches and pending_tokens >= last_pending_tokens):
         return HandoffStep.CUT
