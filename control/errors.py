@@ -8,7 +8,8 @@ ControlError
 │   └── CsrfError              … because the form's token is missing or old
 ├── NotFoundError
 ├── ConflictError              it contradicts what is stored
-│   └── InUseError             … because others need what it takes away
+│   ├── InUseError             … because others need what it takes away
+│   └── RolloutOpenError       … because a roll-out is under way
 ├── StaleRevisionError         it was made against something that has changed meanwhile
 ├── PreconditionRequiredError  it does not say what it was made against
 ├── IdempotencyKeyReusedError  the key belongs to another request
@@ -76,6 +77,10 @@ class InUseError(ConflictError):
         self.problems = tuple(problems)
 
 
+class RolloutOpenError(ConflictError):
+    """A roll-out is under way; wait for its end, or promote or abort it first."""
+
+
 class StaleRevisionError(ControlError):
     """It has changed since you read it."""
 
@@ -140,6 +145,7 @@ FACES: dict[type[ControlError], Face] = {
     NotFoundError: Face(404, "not-found", "Not found"),
     ConflictError: Face(409, "conflict", "It contradicts what is stored"),
     InUseError: Face(409, "in-use", "It is in use"),
+    RolloutOpenError: Face(409, "rollout-open", "A roll-out is under way"),
     StaleRevisionError: Face(412, "stale-revision", "It has changed meanwhile"),
     PreconditionRequiredError: Face(428, "precondition-required", "Say what it was made against"),
     IdempotencyKeyReusedError: Face(422, "idempotency-key-reused", "The key belongs to another request"),

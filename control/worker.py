@@ -19,6 +19,7 @@ from control.orders import (
     REPORT_STEP,
     SWEEP,
     SWEEP_OPERATIONS,
+    SWEEP_ROLLOUTS,
     Order,
 )
 from control.services.alert_evaluation import evaluate_alerts
@@ -27,6 +28,7 @@ from control.services.link_rollout import LinkReport, record_link_report, sweep_
 from control.services.operation_engine import StepReport, advance_operation, record_step_report, sweep_operations
 from control.services.plane import ControlPlane
 from control.services.rollout import Report, record_report, sweep_gateways
+from control.services.rollout_engine import sweep_rollouts
 from control.services.sightings import record_agent
 from control.services.webhook_delivery import deliver_waiting
 from control.settings import Settings
@@ -35,6 +37,7 @@ from control.telemetry.sightings import sightings_reader
 
 SWEEP_EVERY_S = 5.0
 SWEEP_OPERATIONS_EVERY_S = 1.0
+SWEEP_ROLLOUTS_EVERY_S = 2.0
 EVALUATE_EVERY_S = 10.0
 
 log = logging.getLogger(__name__)
@@ -52,6 +55,11 @@ app.conf.beat_schedule = {
         "schedule": SWEEP_OPERATIONS_EVERY_S,
         "options": {"queue": CONTROL_QUEUE, "expires": SWEEP_OPERATIONS_EVERY_S},
     },
+    "sweep_rollouts": {
+        "task": SWEEP_ROLLOUTS,
+        "schedule": SWEEP_ROLLOUTS_EVERY_S,
+        "options": {"queue": CONTROL_QUEUE, "expires": SWEEP_ROLLOUTS_EVERY_S},
+    },
     "evaluate_alerts": {
         "task": EVALUATE_ALERTS,
         "schedule": EVALUATE_EVERY_S,
@@ -60,6 +68,7 @@ app.conf.beat_schedule = {
 }
 tie_children_to_worker()
 log_quietly(SWEEP_OPERATIONS)
+log_quietly(SWEEP_ROLLOUTS)
 log_quietly(REPORT_SITE)
 
 
@@ -115,6 +124,12 @@ def advance(*, operation_id: int) -> None:
 def sweep_open_operations() -> None:
     """Move all open operations on."""
     sweep_operations(_plane())
+
+
+@app.task(name=SWEEP_ROLLOUTS)  # type: ignore[untyped-decorator]
+def sweep_open_rollouts() -> None:
+    """Move the open roll-out on."""
+    sweep_rollouts(_plane())
 
 
 @app.task(name=EVALUATE_ALERTS)  # type: ignore[untyped-decorator]

@@ -69,6 +69,7 @@ class GatewayOut(FromDomain):
     age_s: float | None
     error: str
     drift: bool
+    canary_revision: int | None = Field(description="What some of its requests run under during a roll-out.")
     converged_s: float | None = Field(description="From the moment the revision was applied until it was confirmed.")
 
     @classmethod
@@ -83,6 +84,7 @@ class GatewayOut(FromDomain):
             age_s=status.age_s,
             error=status.error,
             drift=status.is_drifted,
+            canary_revision=status.canary_revision,
             converged_s=status.converged_s,
         )
 

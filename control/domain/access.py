@@ -37,6 +37,7 @@ ROLE_SCOPES: dict[Role, frozenset[Scope]] = {
 # The first prefix that fits a path says what writing there needs; reading needs `read` everywhere.
 _WRITE_SCOPES = (
     ("/api/v1/policies", Scope.POLICIES_WRITE),
+    ("/api/v1/rollouts", Scope.POLICIES_WRITE),
     ("/live/knob", Scope.POLICIES_WRITE),
     ("/api/v1/operations", Scope.OPERATIONS_WRITE),
     # People keep their own password, sessions and tokens; their handlers see to it that nobody touches another's.

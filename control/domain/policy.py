@@ -308,6 +308,10 @@ DEMO_POLICY_DOCUMENT: dict[str, Any] = apply_changes(
         "outlier.min_uncached_tokens": 600,
         "outlier.max_output_tokens": 64,
         "classes.default.tpot_p90_s": 0.1,
+        # A few requests in ten seconds: the defaults would take most of an hour to judge a revision by.
+        "guard.canary_share": 0.3,
+        "guard.min_requests": 20,
+        "guard.bake_s": 60.0,
         # One stream per transfer, or four of 12 Mbit/s would fill the demo's 40 Mbit/s link and hide what it shows.
         "link.ams-fra.streams_per_transfer": 1,
     },

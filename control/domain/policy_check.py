@@ -10,6 +10,7 @@ from control.domain.policy_fields import (
     POLICY_FIELDS,
     FieldKind,
     PolicyField,
+    family_fields,
     fields_of,
     find_field,
     is_member_name,
@@ -105,7 +106,7 @@ def _check_general(document: Document) -> tuple[dict[str, Any], list[FieldProble
         message = _value_problem(field, value)
         if message:
             problems.append(FieldProblem(field.path, message))
-        elif field.kind is FieldKind.INTEGER:
+        elif field.kind is FieldKind.INTEGER and value is not None:
             values[field.path] = int(value)
         else:
             values[field.path] = value
@@ -192,7 +193,9 @@ def _is_section(path: str) -> bool:
     keys = split_path(path)
     if keys[0] == OVERRIDES:
         return len(keys) < 4 or _is_section(".".join(keys[3:]))
-    family, _, name = path.partition(".")
-    if family in FIELD_FAMILIES and (not name or is_member_name(name)):
+    family, _, rest = path.partition(".")
+    if family in FIELD_FAMILIES and not rest:
         return True
-    return any(field.path.startswith(f"{path}.") for field in POLICY_FIELDS)
+    name, _, _ = rest.partition(".")
+    members = family_fields(family, name) if family in FIELD_FAMILIES and is_member_name(name) else ()
+    return any(field.path.startswith(f"{path}.") for field in (*POLICY_FIELDS, *members))

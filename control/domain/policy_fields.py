@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from control.domain.guard_signals import GUARD_SIGNALS, GuardSignal
+
 DEFAULT_CLASS = "default"
 
 
@@ -169,6 +171,79 @@ _FIXED_FIELDS: tuple[PolicyField, ...] = (
     ),
 )
 
+_ROLLOUT = ("roll-out",)
+
+
+def _signal_fields(signal: GuardSignal) -> tuple[PolicyField, PolicyField]:
+    return (
+        _number(
+            signal.ratio_path,
+            "times the reference",
+            1.5,
+            (1, 1000),
+            f"Abort where {signal.words} is more than this many times the control group's and that of the time before;"
+            " empty: it aborts nothing.",
+            nullable=True,
+            enforced_by=_ROLLOUT,
+        ),
+        _number(
+            signal.floor_path,
+            signal.unit,
+            signal.floor,
+            (0, signal.max_floor),
+            f"Up to this, {signal.words} never counts as worse.",
+            enforced_by=_ROLLOUT,
+        ),
+    )
+
+
+_GUARD_FIELDS: tuple[PolicyField, ...] = (
+    _number(
+        "guard.canary_share",
+        "ratio",
+        0.1,
+        (0.001, 0.9),
+        "Share of requests under the new revision, where a roll-out names no site.",
+        enforced_by=_ROLLOUT,
+    ),
+    _number(
+        "guard.bake_s",
+        "s",
+        300.0,
+        (1, 86_400),
+        "So long every signal must have been within its bounds before the revision goes to all.",
+        enforced_by=_ROLLOUT,
+    ),
+    _number(
+        "guard.window_s",
+        "s",
+        900.0,
+        (10, 21_600),
+        "Signals are taken over the last so many seconds, and over as many before the roll-out.",
+        enforced_by=_ROLLOUT,
+    ),
+    PolicyField(
+        "guard.min_requests",
+        FieldKind.INTEGER,
+        "requests",
+        50,
+        "Canary, control group and the time before need so many requests each; with fewer, nothing rolls forward.",
+        1,
+        1_000_000,
+        enforced_by=_ROLLOUT,
+    ),
+    _number(
+        "guard.suspect_s",
+        "s",
+        300.0,
+        (1, 86_400),
+        "A signal that is beyond its bound against only one of control group and time before holds the roll-out,"
+        " and after so long aborts it.",
+        enforced_by=_ROLLOUT,
+    ),
+    *(field for signal in GUARD_SIGNALS for field in _signal_fields(signal)),
+)
+
 # Fields of things that the operator names: `*` stands for the name.
 _CLASS_FIELDS: tuple[PolicyField, ...] = (
     _number("classes.*.ttft_p90_s", "s", 10.0, (0.001, 3600), "Objective: 90 % of first tokens within this."),
@@ -260,7 +335,25 @@ _LINK_FIELDS: tuple[PolicyField, ...] = (
         enforced_by=("WAN relay",),
     ),
 )
-FIELD_FAMILIES: Mapping[str, tuple[PolicyField, ...]] = {"classes": _CLASS_FIELDS, "link": _LINK_FIELDS}
+_POOL_FIELDS: tuple[PolicyField, ...] = tuple(
+    PolicyField(
+        f"pools.*.{role}.target",
+        FieldKind.INTEGER,
+        "nodes",
+        None,
+        f"How many {short} nodes the site should have; empty: as many as it has.",
+        0,
+        10_000,
+        nullable=True,
+        enforced_by=("a rebalance operation",),
+    )
+    for role, short in (("prefill", "P"), ("relay", "RLD"), ("main", "MD"))
+)
+FIELD_FAMILIES: Mapping[str, tuple[PolicyField, ...]] = {
+    "classes": _CLASS_FIELDS,
+    "link": _LINK_FIELDS,
+    "pools": _POOL_FIELDS,
+}
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
@@ -269,7 +362,11 @@ def family_fields(family: str, name: str) -> tuple[PolicyField, ...]:
     return tuple(replace(field, path=field.path.replace("*", name)) for field in FIELD_FAMILIES[family])
 
 
-POLICY_FIELDS: tuple[PolicyField, ...] = (*_FIXED_FIELDS, *family_fields("classes", DEFAULT_CLASS))
+POLICY_FIELDS: tuple[PolicyField, ...] = (
+    *_FIXED_FIELDS,
+    *family_fields("classes", DEFAULT_CLASS),
+    *_GUARD_FIELDS,
+)
 FIELDS_BY_PATH: Mapping[str, PolicyField] = {field.path: field for field in POLICY_FIELDS}
 
 
@@ -283,7 +380,7 @@ def find_field(path: str) -> PolicyField | None:
     if path in FIELDS_BY_PATH:
         return FIELDS_BY_PATH[path]
     family, _, rest = path.partition(".")
-    name, _, _ = rest.rpartition(".")
+    name, _, _ = rest.partition(".")
     if family not in FIELD_FAMILIES or not is_member_name(name):
         return None
     return next((field for field in family_fields(family, name) if field.path == path), None)

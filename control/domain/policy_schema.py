@@ -30,18 +30,24 @@ def _members(sections: dict[str, Any]) -> dict[str, Any]:
 def _sections(is_wanted: Callable[[PolicyField], bool]) -> dict[str, Any]:
     root: dict[str, Any] = {}
     for field in filter(is_wanted, POLICY_FIELDS):
-        *parents, leaf = field.path.split(".")
-        section = root
-        for parent in parents:
-            section = section.setdefault(parent, {"type": "object", "properties": {}})["properties"]
-        section[leaf] = _field_schema(field)
+        _put(root, field.path, field)
     for family in FIELD_FAMILIES:
         fields = [field for field in family_fields(family, "*") if is_wanted(field)]
         if fields:
             section = root.setdefault(family, {"type": "object", "properties": {}})
-            members = {field.path.rpartition(".")[2]: _field_schema(field) for field in fields}
+            members: dict[str, Any] = {}
+            for field in fields:
+                _put(members, field.path.removeprefix(f"{family}.*."), field)
             section["additionalProperties"] = {"type": "object", "properties": members}
     return root
+
+
+def _put(root: dict[str, Any], path: str, field: PolicyField) -> None:
+    *parents, leaf = path.split(".")
+    section = root
+    for parent in parents:
+        section = section.setdefault(parent, {"type": "object", "properties": {}})["properties"]
+    section[leaf] = _field_schema(field)
 
 
 def _field_schema(field: PolicyField) -> dict[str, Any]:

@@ -14,6 +14,8 @@ MAX_OVERRIDES = 100
 
 # A model's requests are told apart by the gateway alone, and only once it has read them.
 MODEL_SECTIONS = ("routing", "handoff", "outlier", "classes")
+# These are of the whole fleet, or name their site themselves.
+GENERAL_SECTIONS = ("guard", "pools")
 _MODEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:/-]{0,126}[A-Za-z0-9])?")
 
 
@@ -111,9 +113,10 @@ def find_scoped_field(path: str) -> PolicyField | None:
 
 def may_override(scope: Scope, field: PolicyField) -> bool:
     """Whether whoever enforces a field can tell the members of a scope apart."""
+    section = field.path.partition(".")[0]
     if scope is Scope.SITE:
-        return True
-    return field.path.partition(".")[0] in MODEL_SECTIONS and "WAN relay" not in field.enforced_by
+        return section not in GENERAL_SECTIONS
+    return section in MODEL_SECTIONS and "WAN relay" not in field.enforced_by
 
 
 def _lay_over(base: dict[str, Any], section: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -7,6 +7,7 @@ from sqlmodel import Session
 
 from control.domain.topology import FleetSnapshot
 from control.orders import WATCH_FLEET, Order, site_queue
+from control.services.canaries import load_canary
 from control.services.fleet import load_snapshot
 from control.services.plane import ControlPlane
 from control.services.policies import find_active_number, load_revision
@@ -64,4 +65,5 @@ def _gateway_orders(session: Session, fleet: FleetSnapshot) -> list[Order]:
     number = find_active_number(session)
     if number is None:
         return []
-    return push_orders(fleet, fleet.gateways, number, load_revision(session, number).document)
+    document = load_revision(session, number).document
+    return push_orders(fleet, fleet.gateways, number, document, canary=load_canary(session))

@@ -20,17 +20,19 @@ from control.errors import (
 )
 from control.services.access import Principal, Role, require_role, require_scope
 from control.services.audit import record_event
+from control.services.canaries import load_canary
 from control.services.fleet import load_snapshot
 from control.services.link_rollout import shape_orders
 from control.services.plane import ControlPlane
 from control.services.policy_scopes import check_targets
 from control.services.rollout import push_orders
+from control.services.rollout_store import refuse_during_rollout
 from control.store.named_lock import lock_name
 from control.store.session import UnitOfWork
 from control.store.tables import PolicyActivationRow, PolicyRevisionRow
 
 MAX_DOCUMENT_BYTES = 65_536
-_LOCK = "policy"
+POLICY_LOCK = "policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +121,15 @@ def create_revision(plane: ControlPlane, principal: Principal, draft: RevisionDr
         InvalidError: no reason, or nothing would change.
         InvalidPolicyError: the document cannot be obeyed.
         PreconditionRequiredError, StaleRevisionError: the base is missing or no longer active.
+        RolloutOpenError: it should be applied while a roll-out is under way.
     """
     require_role(principal, Role.OPERATOR)
     require_scope(principal, Scope.POLICIES_WRITE)
     _check_reason(draft.reason)
     with plane.database.unit_of_work(plane.send) as work:
-        lock_name(work.session, _LOCK)
+        lock_name(work.session, POLICY_LOCK)
+        if draft.apply:
+            refuse_during_rollout(work.session)
         active = load_active(work.session)
         _check_base(draft.base_revision, active)
         document, changes = _drafted(draft, active.revision.document)
@@ -151,12 +156,14 @@ def apply_revision(
     Raises:
         ForbiddenError, InvalidError, NotFoundError: no operator, no reason, no such revision.
         StaleRevisionError: `base_revision` is given and no longer active.
+        RolloutOpenError: a roll-out is under way.
     """
     require_role(principal, Role.OPERATOR)
     require_scope(principal, Scope.POLICIES_WRITE)
     _check_reason(reason)
     with plane.database.unit_of_work(plane.send) as work:
-        lock_name(work.session, _LOCK)
+        lock_name(work.session, POLICY_LOCK)
+        refuse_during_rollout(work.session)
         row = load_revision(work.session, number)
         active = load_active(work.session)
         if base_revision is not None:
@@ -175,11 +182,13 @@ def revert_revision(
     Raises:
         ForbiddenError, InvalidError, NotFoundError: no operator, no reason or no difference, no such revision.
         StaleRevisionError: `base_revision` is given and no longer active.
+        RolloutOpenError: a roll-out is under way.
     """
     require_role(principal, Role.OPERATOR)
     _check_reason(reason)
     with plane.database.unit_of_work(plane.send) as work:
-        lock_name(work.session, _LOCK)
+        lock_name(work.session, POLICY_LOCK)
+        refuse_during_rollout(work.session)
         active = load_active(work.session)
         if not preview_revert(work.session, number, base_revision):
             raise InvalidError("Nothing would change.")
@@ -201,6 +210,27 @@ def preview_revert(session: Session, number: int, base_revision: int | None = No
     return diff_policies(active.revision.document, load_revision(session, number).document)
 
 
+def activate_copy(
+    work: UnitOfWork, plane: ControlPlane, principal: Principal, *, row: PolicyRevisionRow, reason: str
+) -> PolicyRevisionRow:
+    """Apply the content of a revision inside the caller's transaction, which holds `POLICY_LOCK`.
+
+    One that is older than the active revision comes back as a copy, see `apply_revision`; returns what is active now.
+    """
+    active = load_active(work.session)
+    if row.number < active.revision.number:
+        row = copy_revision(work.session, plane, principal, row=row, reason=reason)
+    _activate(work, plane, principal, row=row, reason=reason, active=active)
+    return row
+
+
+def copy_revision(
+    session: Session, plane: ControlPlane, principal: Principal, *, row: PolicyRevisionRow, reason: str
+) -> PolicyRevisionRow:
+    """The content of a revision under a new number, in a transaction that holds `POLICY_LOCK`."""
+    return _copied(session, plane, principal, row=row, reason=reason, active=load_active(session))
+
+
 def found_policy(plane: ControlPlane, actor: str, document: Mapping[str, Any], reason: str) -> bool:
     """Store and apply revision 1; False and no change where one is active already.
 
@@ -209,7 +239,7 @@ def found_policy(plane: ControlPlane, actor: str, document: Mapping[str, Any], r
     """
     parse_policy(document)
     with plane.database.unit_of_work(plane.send) as work:
-        lock_name(work.session, _LOCK)
+        lock_name(work.session, POLICY_LOCK)
         session = work.session
         if session.exec(select(PolicyActivationRow.id)).first() is not None:
             return False
@@ -353,7 +383,7 @@ def _activate(
         reason=reason,
     )
     fleet = load_snapshot(work.session)
-    pushes = push_orders(fleet, fleet.gateways, row.number, row.document)
+    pushes = push_orders(fleet, fleet.gateways, row.number, row.document, canary=load_canary(work.session))
     for order in (*pushes, *shape_orders(fleet.links, row.number, row.document)):
         work.enqueue(order)
     return activation

@@ -11,6 +11,7 @@ from sqlmodel import Session, col, select
 from control.domain.policy_scopes import merge_policy
 from control.domain.topology import FleetSnapshot, Gateway
 from control.orders import PUSH_POLICY, Order, site_queue
+from control.services.canaries import CanaryPolicy, load_canary
 from control.services.fleet import load_gateways, load_snapshot
 from control.services.plane import ControlPlane
 from control.services.reports import (
@@ -53,6 +54,7 @@ class GatewayStatus:
     age_s: float | None
     error: str
     converged_s: float | None = None
+    canary_revision: int | None = None
 
     @property
     def is_drifted(self) -> bool:
@@ -62,7 +64,7 @@ class GatewayStatus:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An agent's word on one gateway; the revisions of policy and fleet are what the gateway itself said it runs."""
+    """An agent's word on one gateway; all revisions are what the gateway itself said it runs."""
 
     order_id: str
     gateway: str
@@ -72,6 +74,7 @@ class Report:
     error: str
     observed_at: datetime
     fleet_revision: int | None = None
+    canary_revision: int | None = None
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> "Report":
@@ -80,11 +83,12 @@ class Report:
         Raises:
             KeyError, TypeError, ValueError: they are not a report's.
         """
-        fleet_revision = arguments.get("fleet_revision")
+        fleet_revision, canary_revision = arguments.get("fleet_revision"), arguments.get("canary_revision")
         return cls(
             gateway=str(arguments["gateway"]),
             site=str(arguments["site"]),
             fleet_revision=None if fleet_revision is None else int(fleet_revision),
+            canary_revision=None if canary_revision is None else int(canary_revision),
             **report_facts(arguments),
         )
 
@@ -95,9 +99,13 @@ def push_orders(
     revision: int,
     document: Mapping[str, Any],
     *,
+    canary: CanaryPolicy | None = None,
     force: bool = False,
 ) -> list[Order]:
-    """One order per gateway to run what this revision says for its site. `force` lets it go back to a lower number."""
+    """One order per gateway to run what this revision says for its site. `force` lets it go back to a lower number.
+
+    `canary` is what some requests run under; without one there is none.
+    """
     return [
         Order(
             PUSH_POLICY,
@@ -109,6 +117,8 @@ def push_orders(
                 "fleet": fleet.to_document(),
                 "gateway": asdict(gateway),
                 "force": force,
+                # An agent of the release before this one knows no such argument.
+                **({"canary": canary.for_site(gateway.site)} if canary else {}),
             },
         )
         for gateway in gateways
@@ -121,8 +131,13 @@ def judge_gateway(
     active: int | None,
     now: datetime,
     activated_at: datetime | None = None,
+    *,
+    canary_revision: int | None = None,
 ) -> GatewayStatus:
-    """Compare what a gateway was last seen to run with what it should; `activated_at` is since when it should."""
+    """Compare what a gateway was last seen to run with what it should.
+
+    `activated_at` is since when it should; `canary_revision` is what some of its requests should run under.
+    """
     if report is None:
         return GatewayStatus(gateway.name, gateway.site, RolloutState.UNKNOWN, None, None, "")
     age = now - report.received_at
@@ -131,18 +146,30 @@ def judge_gateway(
     elif report.state == RolloutState.FAILED:
         state = RolloutState.FAILED
     else:
-        state = RolloutState.APPLIED if report.revision == active else RolloutState.PENDING
+        is_right = (report.revision, report.canary_revision) == (active, canary_revision)
+        state = RolloutState.APPLIED if is_right else RolloutState.PENDING
     converged_s = None
     if report.revision == active and report.confirmed_at is not None and activated_at is not None:
         # Applying a revision again finds it in force already.
         converged_s = max(0.0, (report.confirmed_at - activated_at).total_seconds())
     age_s = max(0.0, age.total_seconds())
-    return GatewayStatus(gateway.name, gateway.site, state, report.revision, age_s, report.error, converged_s)
+    return GatewayStatus(
+        gateway.name,
+        gateway.site,
+        state,
+        report.revision,
+        age_s,
+        report.error,
+        converged_s,
+        report.canary_revision,
+    )
 
 
-def is_behind(report: GatewayReportRow | None, fleet_revision: int) -> bool:
-    """Whether a gateway runs another fleet than the stored one."""
-    return report is not None and (report.fleet_revision or 0) != fleet_revision
+def is_behind(report: GatewayReportRow | None, fleet_revision: int, canary_revision: int | None = None) -> bool:
+    """Whether a gateway runs another fleet than the stored one, or another canary."""
+    if report is None:
+        return False
+    return ((report.fleet_revision or 0), report.canary_revision) != (fleet_revision, canary_revision)
 
 
 def load_statuses(session: Session, active: int | None, now: datetime) -> list[GatewayStatus]:
@@ -153,15 +180,24 @@ def load_statuses(session: Session, active: int | None, now: datetime) -> list[G
         .where(PolicyActivationRow.revision == active)
         .order_by(col(PolicyActivationRow.id).desc())
     ).first()
+    canary = load_canary(session)
+    canary_revision = canary.canary.revision if canary else None
     return [
-        judge_gateway(gateway, reports.get(gateway.name), active, now, activated_at)
+        judge_gateway(gateway, reports.get(gateway.name), active, now, activated_at, canary_revision=canary_revision)
         for gateway in load_gateways(session)
     ]
 
 
 def record_report(plane: ControlPlane, report: Report) -> bool:
     """Keep a report of a gateway; see `keep_report`."""
-    return keep_report(plane, GatewayReportRow, report.gateway, report, fleet_revision=report.fleet_revision)
+    return keep_report(
+        plane,
+        GatewayReportRow,
+        report.gateway,
+        report,
+        fleet_revision=report.fleet_revision,
+        canary_revision=report.canary_revision,
+    )
 
 
 def sweep_gateways(plane: ControlPlane, waiting_orders: Callable[[str], int]) -> list[str]:
@@ -179,19 +215,21 @@ def sweep_gateways(plane: ControlPlane, waiting_orders: Callable[[str], int]) ->
         if active is None:
             return []
         fleet = load_snapshot(session)
+        canary = load_canary(session)
         reports = {row.gateway: row for row in session.exec(select(GatewayReportRow))}
+    canary_revision = canary.canary.revision if canary else None
     due = [
         gateway
         for gateway in fleet.gateways
         if (
             needs_push(reports.get(gateway.name), active.number, plane.now())
-            or is_behind(reports.get(gateway.name), fleet.revision)
+            or is_behind(reports.get(gateway.name), fleet.revision, canary_revision)
         )
         and has_room(waiting_orders, gateway.site)
     ]
     for gateway in due:
         report = reports.get(gateway.name)
         is_foreign = active.is_foreign(report) or (report is not None and (report.fleet_revision or 0) > fleet.revision)
-        for order in push_orders(fleet, [gateway], active.number, active.document, force=is_foreign):
+        for order in push_orders(fleet, [gateway], active.number, active.document, canary=canary, force=is_foreign):
             plane.send(order)
     return [gateway.name for gateway in due]

@@ -54,7 +54,8 @@ class AdminApi:
     def _config(self) -> dict[str, Any]:
         running = self._gateway.configs.running
         if running is None:
-            return {"gateway": self._gateway.name, "revision": None, "fleet_revision": None, "applied_at": None}
+            facts = dict.fromkeys(("revision", "fleet_revision", "canary_revision", "applied_at"))
+            return {"gateway": self._gateway.name, **facts}
         return self._facts(running)
 
     def _apply(self, body: bytes, *, force: bool) -> dict[str, Any]:
@@ -76,6 +77,7 @@ class AdminApi:
             "gateway": self._gateway.name,
             "revision": running.revision,
             "fleet_revision": running.fleet.revision,
+            "canary_revision": running.canary.revision if running.canary else None,
             "applied_at": running.applied_at_s,
         }
 

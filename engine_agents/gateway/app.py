@@ -128,6 +128,7 @@ def _headers(request: Request, request_id: str, caller: Caller) -> Headers:
         traffic="demo" if request.header(b"x-pdd-traffic").lower() == "demo" else "live",
         wants_explanation=request.header(b"x-pdd-explain") == "1",
         caller=caller,
+        session=request.header(b"x-pdd-session")[:MAX_REQUEST_ID_CHARS],
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from control.domain.answer_parser import AnswerFormat
+from control.domain.canary import Canary, is_canary
 from control.domain.links import link_under
 from control.domain.policy import Policy, PolicyError, parse_policy
 from control.domain.policy_scopes import Scope, merge_policy, overrides_of
@@ -28,6 +29,16 @@ class StaleRevisionError(ConfigError):
     """A configuration older than the running one."""
 
 
+class CanaryDocument(msgspec.Struct, frozen=True):
+    """A second policy, and which requests run under it; see `control.domain.canary`."""
+
+    revision: int
+    policy: dict[str, Any]
+    site: str | None
+    share: float
+    salt: str
+
+
 class ConfigDocument(msgspec.Struct, frozen=True):
     """Body of PUT /admin/v1/config, and the content of the file."""
 
@@ -35,11 +46,15 @@ class ConfigDocument(msgspec.Struct, frozen=True):
     policy: dict[str, Any]
     fleet: dict[str, Any]
     applied_at: float = 0.0
+    canary: CanaryDocument | None = None
 
 
 @dataclass(frozen=True)
 class RunningConfig:
-    """A checked configuration, and what every request asks of it, found once. A request keeps the one it began with."""
+    """A checked configuration, and what every request asks of it, found once. A request keeps the one it began with.
+
+    `candidate` is the same under the policy of a canary, for the requests that `canary` names; both are None without.
+    """
 
     revision: int
     policy: Policy
@@ -47,6 +62,14 @@ class RunningConfig:
     applied_at_s: float
     tenants_by_key: Mapping[str, Tenant] = field(default_factory=dict)
     policies_by_model: Mapping[str, Policy] = field(default_factory=dict)
+    canary: Canary | None = None
+    candidate: "RunningConfig | None" = None
+
+    def for_request(self, site: str, key: str) -> "RunningConfig":
+        """What a request runs under: equal keys always get the same; `site` is the gateway's."""
+        if self.canary is None or self.candidate is None:
+            return self
+        return self.candidate if is_canary(self.canary, site, key) else self
 
     def for_model(self, model: str) -> "RunningConfig":
         """This configuration under the overrides that the policy has for a model; itself where it has none."""
@@ -193,11 +216,7 @@ def _age(document: ConfigDocument) -> tuple[int, int]:
 
 def _checked(document: ConfigDocument) -> RunningConfig:
     try:
-        policy = parse_policy(document.policy)
-        by_model = {
-            override.name: parse_policy(merge_policy(document.policy, model=override.name).document)
-            for override in overrides_of(document.policy, Scope.MODEL)
-        }
+        policy, by_model = _policies(document.policy)
         fleet = FleetSnapshot.from_document(document.fleet)
     except PolicyError as error:
         raise ConfigError(f"policy: {error}") from error
@@ -206,4 +225,24 @@ def _checked(document: ConfigDocument) -> RunningConfig:
     tenants_by_key = {tenant.key_sha256: tenant for tenant in fleet.tenants}
     if len(tenants_by_key) < len(fleet.tenants):
         raise ConfigError("fleet: two tenants have the same API key")
-    return RunningConfig(document.revision, policy, fleet, document.applied_at, tenants_by_key, by_model)
+    running = RunningConfig(document.revision, policy, fleet, document.applied_at, tenants_by_key, by_model)
+    return running if document.canary is None else _with_canary(running, document.canary)
+
+
+def _with_canary(running: RunningConfig, document: CanaryDocument) -> RunningConfig:
+    try:
+        policy, by_model = _policies(document.policy)
+        canary = Canary(document.revision, document.site, document.share, document.salt)
+    except PolicyError as error:
+        raise ConfigError(f"canary: {error}") from error
+    candidate = replace(running, revision=document.revision, policy=policy, policies_by_model=by_model)
+    return replace(running, canary=canary, candidate=candidate)
+
+
+def _policies(document: Mapping[str, Any]) -> tuple[Policy, dict[str, Policy]]:
+    """A policy, and what becomes of it for the models that it has overrides for."""
+    by_model = {
+        override.name: parse_policy(merge_policy(document, model=override.name).document)
+        for override in overrides_of(document, Scope.MODEL)
+    }
+    return parse_policy(document), by_model

@@ -17,7 +17,7 @@ from engine_agents.gateway.node_errors import NodeError, NodeRefusedError, Trans
 from engine_agents.gateway.node_replies import Chunk, WorkDone
 from engine_agents.gateway.openai_schema import GenerationRequest
 from engine_agents.gateway.prompt import Prompt
-from engine_agents.gateway.state import GatewayState
+from engine_agents.gateway.state import GatewayState, RelayPool
 from engine_agents.gateway.tenants import ANYBODY, Caller
 from engine_agents.gateway.timeline import Timeline
 
@@ -46,6 +46,12 @@ class Headers:
     traffic: str = "live"
     wants_explanation: bool = False
     caller: Caller = ANYBODY
+    session: str = ""
+
+    @property
+    def canary_key(self) -> str:
+        """What decides whether a request is part of a canary: its session where it names one, else itself."""
+        return f"{self.caller.tenant}/{self.session}" if self.session else self.request_id
 
 
 @dataclass(slots=True)
@@ -130,6 +136,10 @@ class Exchange:
         if facts.prefilled_s is None:
             return 0.0
         return max(0.0, (now_s if facts.arrived_s is None else facts.arrived_s) - facts.prefilled_s)
+
+    def relay_pool(self, site: str) -> RelayPool:
+        """The relay nodes of a site as this request's policy sees them: another ceiling is another matter."""
+        return (site, self.request.model, self.config.revision)
 
     def current_prompt(self) -> Prompt:
         """The prompt and the answer so far: what any decoder can go on from."""

@@ -95,7 +95,7 @@ class Gateway:
     async def _prepare(
         self, request: GenerationRequest, headers: Headers, timeline: Timeline, response: Response
     ) -> Exchange:
-        config = self.running_config()
+        config = self.running_config().for_request(self.site, headers.canary_key)
         if request.model not in config.models:
             raise RefusalError(
                 404, f"The model `{request.model}` does not exist here.", param="model", code="model_not_found"
@@ -162,6 +162,8 @@ class Gateway:
     ) -> RequestRecord:
         """The record of a request that was turned away before anything was decided."""
         config = self.configs.running
+        if config is not None:
+            config = config.for_request(self.site, headers.canary_key)
         return RequestRecord(
             request_id=headers.request_id,
             gateway=self.name,

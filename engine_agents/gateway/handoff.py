@@ -294,7 +294,7 @@ class _Relay:
 
     def _pool_is_at_ceiling(self) -> bool:
         assert self.plan.relay is not None, "a RELAY plan has a relay"  # noqa: S101
-        return (self.plan.relay.site, self.x.request.model) in self.x.state.pools_at_ceiling
+        return self.x.relay_pool(self.plan.relay.site) in self.x.state.pools_at_ceiling
 
     async def _send_batch(self, tokens: int, prompt: Prompt) -> None:
         assert self.plan.main is not None, "a RELAY plan has a main node"  # noqa: S101

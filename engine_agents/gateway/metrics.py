@@ -183,6 +183,9 @@ class _Gauges:
         )
         self._dropped = make.gauge("pdd_telemetry_dropped_records", "Records lost because the spool was full.")
         self._revision = make.gauge("pdd_policy_revision_info", "The running policy revision.", "revision")
+        self._canary = make.gauge(
+            "pdd_policy_canary_revision_info", "The revision that some requests run under before it holds.", "revision"
+        )
         self._cache_lag = make.gauge(
             "pdd_cache_lag_tokens", "Tokens that P has and a main node lacks, on their way.", "node"
         )
@@ -197,7 +200,7 @@ class _Gauges:
         self._transfers.labels(self._site).set(state.index.transfers)
         self._mismatches.labels(self._site).set(state.token_mismatches)
         self._dropped.labels(self._site).set(dropped_records)
-        for gauge in (self._revision, self._cache_lag, self._stranded, self._stranded_age):
+        for gauge in (self._revision, self._canary, self._cache_lag, self._stranded, self._stranded_age):
             gauge.clear()
         if config is None:
             return
@@ -209,6 +212,8 @@ class _Gauges:
                 self._stranded_age.labels(self._site, node.name).set(stranded.age_s)
         self._relay_use.labels(self._site).set(relay_utilization(state, config.fleet.nodes_of(Role.RELAY)))
         self._revision.labels(self._site, str(config.revision)).set(1)
+        if config.canary is not None:
+            self._canary.labels(self._site, str(config.canary.revision)).set(1)
 
 
 class GatewayMetrics:

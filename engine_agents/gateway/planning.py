@@ -64,7 +64,7 @@ def plan_route(x: Exchange, excluded: Collection[str], *, trust_breakers: bool =
     route_knobs = _route_knobs(x)
     pipeline, reason = choose_pipeline(inputs, route_knobs)
     x.state.judge_ceiling(
-        (x.config.node(choice.prefill).site, x.request.model),
+        x.relay_pool(x.config.node(choice.prefill).site),
         is_at_ceiling=relay_at_ceiling(
             inputs.relay_utilization, inputs.relay_was_at_ceiling, route_knobs.relay_load_ceiling
         ),
@@ -158,7 +158,7 @@ def _inputs(x: Exchange, prompt: Prompt, matches: _Matches, choice: NodeChoice) 
         predicted_transfer_s=transfer_s,
         predicted_direct_ttft_s=prefill_tokens * state.prefill_s_per_token + transfer_s,
         relay_utilization=relay_utilization(state, relays),
-        relay_was_at_ceiling=(site, x.request.model) in state.pools_at_ceiling,
+        relay_was_at_ceiling=x.relay_pool(site) in state.pools_at_ceiling,
         has_main=choice.main is not None,
         has_relay=choice.relay is not None,
         parameter_forces_direct=bool(x.request.forced_direct_by),

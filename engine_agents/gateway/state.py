@@ -24,8 +24,8 @@ FIRST_RELAY_HOLD_S = 2.0
 RELAY_HOLD_SMOOTHING = 0.1
 
 
-RelayPool = tuple[str, str]
-"""Relay nodes that stand in for each other: their site and model."""
+RelayPool = tuple[str, str, int]
+"""Relay nodes that stand in for each other: their site and model, and the policy revision whose ceiling they have."""
 
 TransferListener = Callable[[str, str, float, int, float | None], None]
 """Told of each transfer that arrived: link, pipeline, seconds, bytes, and the seconds foretold where they were."""
@@ -145,6 +145,8 @@ class GatewayState:
                 self.pairs.forget(name)
                 self.stranded.pop(name, None)
         self._known_nodes = nodes
+        revisions = {config.revision, config.canary.revision if config.canary else config.revision}
+        self.pools_at_ceiling = {pool for pool in self.pools_at_ceiling if pool[2] in revisions}
 
     async def close(self) -> None:
         """End all tasks."""
@@ -165,7 +167,7 @@ class GatewayState:
             "transfers_in_background": self.transfers_in_background,
             "tasks": len(self._tasks),
             "index_resident_blocks": {name: self.index.resident_blocks(name) for name in self._known_nodes},
-            "pools_at_ceiling": sorted(f"{site}/{model}" for site, model in self.pools_at_ceiling),
+            "pools_at_ceiling": sorted({f"{site}/{model}" for site, model, _ in self.pools_at_ceiling}),
             "open_breakers": self.breakers.open_nodes(),
             "open_pairs": self.pairs.snapshot(),
         }

@@ -22,6 +22,7 @@ class Observation:
     revision: int | None
     error: str
     fleet_revision: int = 0
+    canary_revision: int | None = None
 
 
 @app.task(name=PUSH_POLICY)  # type: ignore[untyped-decorator]
@@ -33,9 +34,10 @@ def push_policy(
     fleet: dict[str, Any],
     gateway: dict[str, str],
     force: bool = False,
+    canary: dict[str, Any] | None = None,
 ) -> None:
     """Push, read back, report. Running twice does no harm: the gateway obeys only rising numbers."""
-    body = {"revision": revision, "policy": policy, "fleet": fleet}
+    body = {"revision": revision, "policy": policy, "fleet": fleet, "canary": canary}
     headers = {"Authorization": f"Bearer {settings.site_secret}"}
     with httpx.Client(base_url=gateway["url"], headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False) as client:
         observation = apply_policy(client, body, force=force)
@@ -45,6 +47,7 @@ def push_policy(
         "site": gateway["site"],
         "revision": observation.revision,
         "fleet_revision": observation.fleet_revision,
+        "canary_revision": observation.canary_revision,
         "state": "failed" if observation.error else "applied",
         "error": observation.error,
         "applied_at_s": time.time(),
@@ -66,11 +69,13 @@ def apply_policy(client: httpx.Client, body: dict[str, Any], *, force: bool) -> 
         running.raise_for_status()
         document = running.json()
         revision, fleet_revision = int(document["revision"]), int(document.get("fleet_revision") or 0)
+        canary = document.get("canary_revision")
+        canary_revision = None if canary is None else int(canary)
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as failure:
         return Observation(None, (error or f"{type(failure).__name__}: {failure}")[:_ERROR_LENGTH])
     if not error and revision < body["revision"]:
         error = f"the gateway still runs revision {revision}"
-    return Observation(revision, error[:_ERROR_LENGTH], fleet_revision)
+    return Observation(revision, error[:_ERROR_LENGTH], fleet_revision, canary_revision)
 
 
 def _words_of(answer: httpx.Response) -> str:

@@ -32,6 +32,7 @@ from control.store.tables.policy import (
     PolicyActivationRow,
     PolicyRevisionRow,
 )
+from control.store.tables.rollouts import RolloutRow
 from control.store.tables.telemetry import (
     LinkRollupRow,
     RequestRollupRow,
@@ -71,6 +72,7 @@ __all__ = [
     "PolicyRevisionRow",
     "RequestRollupRow",
     "RequestSampleRow",
+    "RolloutRow",
     "Row",
     "SettingRow",
     "SilenceRow",

@@ -36,7 +36,8 @@ class GatewayReportRow(Row, table=True):
     """What a gateway was last seen to run.
 
     `observed_at` is the agent's clock and orders reports of one gateway; `received_at` is ours and gives their age.
-    `confirmed_at` is since when they have shown this revision; null where the last one does not.
+    `confirmed_at` is since when they have shown this revision; null where the last one does not. `canary_revision` is
+    the one that some requests run under, null for none.
     """
 
     __tablename__ = "gateway_report"
@@ -44,6 +45,7 @@ class GatewayReportRow(Row, table=True):
     order_id: str
     revision: int | None = None
     fleet_revision: int | None = None
+    canary_revision: int | None = None
     state: str
     error: str = ""
     observed_at: datetime = moment()
