@@ -132,11 +132,17 @@ class Rig:
         )
 
     async def put_config(
-        self, policy: dict[str, Any], fleet: FleetSnapshot, revision: int | None = None, **params: Any
+        self,
+        policy: dict[str, Any],
+        fleet: FleetSnapshot,
+        revision: int | None = None,
+        canary: dict[str, Any] | None = None,
+        **params: Any,
     ) -> httpx.Response:
         """PUT /admin/v1/config."""
         self.revision += 1
         document = {"revision": revision or self.revision, "policy": policy, "fleet": fleet.to_document()}
+        document["canary"] = canary
         headers = {"Authorization": f"Bearer {SECRET}"}
         return await self.http.put(f"{self.url}/admin/v1/config", json=document, headers=headers, params=params)
 

@@ -40,8 +40,9 @@ class RolloutError(ValueError):
 class Rollout:
     """Where a roll-out is. Times are Unix seconds; `baked_s` is how long its signals have been within their bounds.
 
-    `paused_from` is where it goes on; a roll-out that is paused keeps its canary. `waiting_for` says what it waits for,
-    `ending` why it ended or is about to.
+    `known_until_s` is the moment up to which the last look had data, None where it was held. `paused_from` is where it
+    goes on; a roll-out that is paused keeps its canary. `waiting_for` says what it waits for, `ending` why it ended or
+    is about to.
     """
 
     bake_s: float
@@ -50,6 +51,7 @@ class Rollout:
     paused_from: Phase | None = None
     baked_s: float = 0.0
     looked_at_s: float | None = None
+    known_until_s: float | None = None
     suspect_since_s: float | None = None
     waiting_for: tuple[str, ...] = ()
     ending: str = ""
@@ -64,10 +66,12 @@ class Rollout:
 class Sight:
     """What control sees at one moment: gateways that do not run yet what they should, and the guard's word.
 
-    `before_lacks` says what the time before is short of; empty once it can be compared with.
+    `known_until_s` is the moment up to which all data are there; None for none. `before_lacks` says what the time
+    before is short of; empty once it can be compared with.
     """
 
     now_s: float
+    known_until_s: float | None
     behind: tuple[str, ...]
     judgement: Judgement
     before_lacks: tuple[str, ...] = ()
@@ -123,7 +127,7 @@ def resume(rollout: Rollout) -> Rollout:
     """
     if rollout.phase is not Phase.PAUSED or rollout.paused_from is None:
         raise RolloutError(f"it is {rollout.phase}, not paused")
-    return replace(rollout, phase=rollout.paused_from, paused_from=None, looked_at_s=None)
+    return replace(rollout, phase=rollout.paused_from, paused_from=None, known_until_s=None)
 
 
 def promote(rollout: Rollout, judgement: Judgement, reason: str, *, force: bool = False) -> Rollout:
@@ -164,14 +168,16 @@ def _watched(rollout: Rollout, sight: Sight) -> Rollout:
     since_s = None
     if sight.judgement.is_suspect:
         since_s = sight.now_s if rollout.suspect_since_s is None else rollout.suspect_since_s
-    return replace(rollout, looked_at_s=sight.now_s, suspect_since_s=since_s)
+    is_good = sight.judgement.decision is Decision.FORWARD and not sight.behind
+    known_until_s = sight.known_until_s if is_good else None
+    return replace(rollout, looked_at_s=sight.now_s, known_until_s=known_until_s, suspect_since_s=since_s)
 
 
 def _watched_s(before: Rollout, sight: Sight) -> float:
-    """Seconds since the last look, as far as they were watched."""
-    if before.looked_at_s is None:
+    """Seconds since the last good look as far as data tell of them: of the newest ones nobody knows anything yet."""
+    if before.known_until_s is None or sight.known_until_s is None:
         return 0.0
-    return min(max(sight.now_s - before.looked_at_s, 0.0), MAX_LOOK_GAP_S)
+    return min(max(sight.known_until_s - before.known_until_s, 0.0), MAX_LOOK_GAP_S)
 
 
 def _why_abort(rollout: Rollout, sight: Sight) -> str:

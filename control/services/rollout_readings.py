@@ -38,13 +38,14 @@ class Look:
 def look_at(session: Session, stored: StoredRollout, now: datetime) -> Look:
     """All that decides how a roll-out goes on."""
     row, guard = stored.row, stored.guard
-    blind = tuple(_why_blind(session, now))
+    known_until_s, blind = _known_until(session, now)
     before = stored.before
     if before is None:
         before = load_before(session, guard, row.base_revision, row.canary_site, now)
     groups = _load_groups(session, stored, guard, now)
     lacks = (*blind, *_lacks(guard, before)) if stored.rollout.phase is Phase.DRAFT else ()
-    sight = Sight(now.timestamp(), tuple(_behind(session, stored, now)), judge_canary(guard, groups, blind), lacks)
+    judgement = judge_canary(guard, groups, blind)
+    sight = Sight(now.timestamp(), known_until_s, tuple(_behind(session, stored, now)), judgement, lacks)
     return Look(sight, groups, before)
 
 
@@ -62,7 +63,8 @@ def load_before(session: Session, guard: Guard, base_revision: int, site: str | 
 
 def why_not_begun(session: Session, guard: Guard, before: GroupFigures, now: datetime) -> list[str]:
     """What a roll-out would wait for before its canary begins, as far as telemetry goes."""
-    return [*_why_blind(session, now), *_lacks(guard, before)]
+    _, blind = _known_until(session, now)
+    return [*blind, *_lacks(guard, before)]
 
 
 def _lacks(guard: Guard, before: GroupFigures) -> Iterator[str]:
@@ -90,23 +92,24 @@ def _load_groups(session: Session, stored: StoredRollout, guard: Guard, now: dat
     return Groups(canary, control, stored.before)
 
 
-def _why_blind(session: Session, now: datetime) -> Iterator[str]:
-    """Why the sums cannot be trusted now; nothing where they can."""
+def _known_until(session: Session, now: datetime) -> tuple[float | None, list[str]]:
+    """Up to which moment the sums hold what all gateways have sent, Unix seconds; and why they cannot be trusted."""
     saved_at = session.exec(select(func.max(StreamPositionRow.saved_at))).one()
     if saved_at is None:
-        yield "no telemetry has ever been summed up"
-        return
+        return None, ["no telemetry has ever been summed up"]
+    blind, known_until_s = [], saved_at.timestamp()
     if now - saved_at > BLIND_AFTER:
-        yield f"telemetry has not been summed up for {(now - saved_at).total_seconds():.0f} s"
+        blind.append(f"telemetry has not been summed up for {(now - saved_at).total_seconds():.0f} s")
     sources = session.exec(select(TelemetrySourceRow).where(TelemetrySourceRow.kind == "gateway"))
     heard = {source.name: source.sent_at_s for source in sources}
     for gateway in load_gateways(session):
         if gateway.name not in heard:
-            yield f"gateway {gateway.name} has never sent telemetry"
-            continue
+            return None, [*blind, f"gateway {gateway.name} has never sent telemetry"]
+        known_until_s = min(known_until_s, heard[gateway.name])
         silent_s = now.timestamp() - heard[gateway.name]
         if silent_s > BLIND_AFTER.total_seconds():
-            yield f"gateway {gateway.name} has sent no telemetry for {silent_s:.0f} s"
+            blind.append(f"gateway {gateway.name} has sent no telemetry for {silent_s:.0f} s")
+    return known_until_s, blind
 
 
 def _behind(session: Session, stored: StoredRollout, now: datetime) -> Iterator[str]:

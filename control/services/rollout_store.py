@@ -100,6 +100,7 @@ def rollout_of(row: RolloutRow) -> Rollout:
         paused_from=Phase(row.paused_from) if row.paused_from else None,
         baked_s=row.baked_s,
         looked_at_s=row.looked_at_s,
+        known_until_s=row.known_until_s,
         suspect_since_s=row.suspect_since_s,
         waiting_for=tuple(row.waiting_for),
         ending=row.ending,
@@ -115,6 +116,7 @@ def save_rollout(session: Session, stored: StoredRollout, rollout: Rollout, now:
     row.paused_from = rollout.paused_from.value if rollout.paused_from else None
     row.baked_s = rollout.baked_s
     row.looked_at_s = rollout.looked_at_s
+    row.known_until_s = rollout.known_until_s
     row.suspect_since_s = rollout.suspect_since_s
     row.waiting_for = list(rollout.waiting_for)
     row.ending = rollout.ending

@@ -27,6 +27,7 @@ def upgrade() -> None:
         sa.Column("paused_from", sa.String(), nullable=True),
         sa.Column("baked_s", sa.Float(), nullable=False),
         sa.Column("looked_at_s", sa.Float(), nullable=True),
+        sa.Column("known_until_s", sa.Float(), nullable=True),
         sa.Column("suspect_since_s", sa.Float(), nullable=True),
         sa.Column("waiting_for", sa.JSON(), nullable=False),
         sa.Column("ending", sa.String(), nullable=False),

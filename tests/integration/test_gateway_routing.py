@@ -135,3 +135,30 @@ async def test_without_main_decode_the_policy_says_whether_the_relay_answers_alo
         assert (answer.status, answer.error["code"]) == (503, "no_main")
         assert "retry-after" in answer.headers
     assert await rig.settled() == {}
+
+
+async def test_a_canarys_requests_run_and_are_recorded_under_its_revision_and_sessions_stay_in_their_group(rig):
+    relayed = {
+        "policy": apply_changes(DEFAULT_POLICY_DOCUMENT, ONE_SHOT),
+        "revision": 9,
+        "site": None,
+        "share": 0.5,
+        "salt": "rollout-1",
+    }
+    answer = await rig.put_config(apply_changes(DEFAULT_POLICY_DOCUMENT, DIRECT_ALWAYS), rig.fleet(), canary=relayed)
+    assert (answer.json()["revision"], answer.json()["canary_revision"]) == (1, 9)
+    for turn in range(2):
+        for session in range(8):
+            body = rig.body(prompt_of(200, 8 * turn + session), max_tokens=4)
+            headers = {"X-PDD-Session": f"s{session}", "X-Request-Id": f"{session}/{turn}"}
+            assert (await rig.http.post(f"{rig.url}/v1/completions", json=body, headers=headers)).status_code == 200
+    await rig.until(lambda: len(rig.records) == 16)
+    groups = {}
+    for record in rig.records:
+        groups.setdefault(record.request_id.partition("/")[0], set()).add((record.policy_revision, record.pipeline))
+    assert set().union(*groups.values()) == {(1, "direct"), (9, "relay")}
+    assert {len(group) for group in groups.values()} == {1}
+    text = (await rig.http.get(f"{rig.url}/metrics")).text
+    assert 'pdd_policy_canary_revision_info{revision="9",site="ams"} 1.0' in text
+    assert 'pdd_policy_revision_info{revision="1",site="ams"} 1.0' in text
+    assert await rig.settled() == {}

@@ -30,6 +30,7 @@ class RolloutRow(Row, table=True):
     paused_from: str | None = None
     baked_s: float = 0.0
     looked_at_s: float | None = None
+    known_until_s: float | None = None
     suspect_since_s: float | None = None
     waiting_for: list[str] = Field(sa_type=JSON)
     ending: str = ""

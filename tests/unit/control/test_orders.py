@@ -25,8 +25,8 @@ BODY = {"revision": 3, "policy": {}, "fleet": {}}
 class FakeGateway:
     """What a gateway may answer; the true one is in the integration test."""
 
-    def __init__(self, put=200, message="", running=3):
-        self.put, self.message, self.running = put, message, running
+    def __init__(self, put=200, message="", running=3, **more):
+        self.put, self.message, self.running, self.more = put, message, running, more
         self.seen = []
 
     def __call__(self, request):
@@ -36,7 +36,7 @@ class FakeGateway:
             return httpx.Response(self.put, json={"error": {"message": self.message}} if self.message else {})
         if isinstance(self.running, Exception):
             raise self.running
-        return httpx.Response(200, json={"revision": self.running})
+        return httpx.Response(200, json={"revision": self.running, **self.more})
 
 
 def push(gateway, *, force=False):
@@ -48,6 +48,7 @@ def push(gateway, *, force=False):
     ("gateway", "expected"),
     [
         (FakeGateway(), Observation(3, "")),
+        (FakeGateway(fleet_revision=7, canary_revision=4), Observation(3, "", 7, 4)),
         (FakeGateway(put=409, message="older", running=4), Observation(4, "")),
         (FakeGateway(put=409, message="odd", running=2), Observation(2, "the gateway still runs revision 2")),
         (FakeGateway(put=401, message="who?", running=2), Observation(2, "the gateway refused with 401: who?")),

@@ -1,10 +1,19 @@
 """The running configuration: replaced as a whole, kept on disk, never by an older one unasked."""
 
+from dataclasses import replace
+
 import pytest
 
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT, apply_changes
 from control.domain.topology import FleetSnapshot, Node, Role, Site
-from engine_agents.gateway.config import ConfigDocument, ConfigError, ConfigStore, StaleRevisionError, parse_document
+from engine_agents.gateway.config import (
+    CanaryDocument,
+    ConfigDocument,
+    ConfigError,
+    ConfigStore,
+    StaleRevisionError,
+    parse_document,
+)
 
 FLEET = FleetSnapshot(
     sites=(Site("ams"),),
@@ -92,3 +101,52 @@ def test_a_model_has_its_own_policy_where_the_document_says_so(path):
     assert running.for_model("m").fleet is running.fleet
     assert running.for_model("m") is running.for_model("m")
     assert running.for_model("other") is running
+
+
+RELAY = "routing.relay_when_transfer_exceeds_s"
+
+
+def with_canary(revision, share, fleet=FLEET, site=None):
+    overridden = {RELAY: 2.0, "overrides.models.m.routing.relay_when_transfer_exceeds_s": 3.0}
+    policy = apply_changes(DEFAULT_POLICY_DOCUMENT, overridden)
+    canary = CanaryDocument(revision + 1, policy, site, share, "rollout-1")
+    return ConfigDocument(revision, DEFAULT_POLICY_DOCUMENT, fleet.to_document(), canary=canary)
+
+
+def test_a_canary_runs_beside_the_main_policy_for_the_requests_it_names_and_survives_a_restart(path):
+    ConfigStore(path).apply(with_canary(3, 0.3))
+    store = ConfigStore(path)
+    store.load()
+    running = store.running
+    chosen = {running.for_request("ams", str(key)).revision for key in range(200)}
+    assert (running.revision, running.canary.revision, chosen) == (3, 4, {3, 4})
+    key = next(str(key) for key in range(200) if running.for_request("ams", str(key)).revision == 4)
+    candidate = running.for_request("ams", key)
+    assert candidate is running.for_request("fra", key)
+    assert candidate.policy.routing.relay_when_transfer_exceeds_s == 2.0
+    assert candidate.for_model("m").policy.routing.relay_when_transfer_exceeds_s == 3.0
+    assert (candidate.for_model("m").revision, candidate.fleet) == (4, running.fleet)
+
+
+def test_a_canary_of_a_site_is_all_of_its_requests(path):
+    running = ConfigStore(path).apply(with_canary(3, 1.0, site="fra"))
+    assert (running.for_request("fra", "k").revision, running.for_request("ams", "k").revision) == (4, 3)
+
+
+def test_a_canary_ends_with_a_newer_fleet_and_a_late_order_does_not_bring_it_back(path):
+    store = ConfigStore(path)
+    store.apply(with_canary(3, 1.0))
+    newer = replace(FLEET, revision=1)
+    assert store.apply(document(3, newer)).for_request("ams", "k").revision == 3
+    with pytest.raises(StaleRevisionError):
+        store.apply(with_canary(3, 1.0))
+    assert store.running.canary is None
+
+
+def test_a_canary_that_cannot_be_obeyed_is_refused_and_the_main_policy_stays(path):
+    store = ConfigStore(path)
+    store.apply(document(3))
+    broken = CanaryDocument(4, {"routing": {"direct_hit_rate": 7}}, None, 0.1, "s")
+    with pytest.raises(ConfigError, match=r"canary: routing\.direct_hit_rate"):
+        store.apply(ConfigDocument(3, DEFAULT_POLICY_DOCUMENT, FLEET.to_document(), canary=broken))
+    assert store.running.canary is None
