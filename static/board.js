@@ -8,7 +8,8 @@ const TABLE_ROWS = 40;
 
 export class Board {
   // `redraw` is called when a chart comes into sight; `onPointer` with the fraction of the time axis, or null.
-  constructor(figures, { redraw, onPointer }) {
+  constructor(figures, { redraw, onPointer, onAdd }) {
+    this.onAdd = onAdd;
     this.figures = figures;
     this.charts = [];
     this.seen = new IntersectionObserver((entries) => {
@@ -97,6 +98,7 @@ export class Board {
     this.charts.push(chart);
     this.seen.observe(holder);
     this.cross.attach(chart);
+    this.onAdd(chart);
   }
 
   #link(link, isLast) {

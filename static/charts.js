@@ -46,7 +46,7 @@ function ceiling(value) {
 function minutesBetween(view, layout) {
   const minutes = (view.end_s - view.start_s) / 60;
   const room = (layout.width - layout.margin.l - layout.margin.r) / 52;
-  return [1, 2, 3, 5, 10, 15].find((step) => minutes / step <= room) ?? 30;
+  return [1, 2, 3, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440].find((step) => minutes / step <= room) ?? 2880;
 }
 
 export function pathOf(trace, link) {
@@ -146,6 +146,8 @@ export class Chart {
     if (!layout.width || !layout.height) return;
     layout.xaxis.range = [moment(view.start_s), moment(view.end_s)];
     layout.xaxis.dtick = minutesBetween(view, layout) * 60_000;
+    if (layout.xaxis.dtick >= 86_400_000) layout.xaxis.tickformat = "%b %d";
+    else if (view.end_s - view.start_s > 86_400) layout.xaxis.tickformat = "%H:%M\n%b %d";
     const data = this.id === "heat" ? this.#cells(view, limits) : this.#series(view, layout);
     this.#bound(view, layout, limits);
     const least = 36 / (layout.width - layout.margin.l - layout.margin.r);
@@ -155,7 +157,7 @@ export class Chart {
       : { shapes: [], annotations: [] };
     layout.shapes = [...missing.shapes, ...(layout.shapes ?? []).filter((s) => s.visible !== false), ...this.#marks(view)];
     layout.annotations = [...(layout.annotations ?? []), ...missing.annotations, ...quiet.annotations];
-    if (this.id === "ttft") layout.annotations.push(...view.marks.map((mark) => this.#tag(mark)));
+    if (this.id === "ttft") layout.annotations.push(...this.#tags(view, layout));
     window.Plotly.react(this.element, data, layout, CONFIG);
     this.isDrawn = true;
   }
@@ -201,7 +203,8 @@ export class Chart {
   #cells(view, limits) {
     // At least two slots make a column: one holds too few requests for a share to mean anything, or too few pixels.
     const plot = this.element.clientWidth;
-    const width = [2, 3, 6].find((slots) => (plot * slots) / view.times.length >= 5) ?? 9;
+    const widths = view.slot_s < 60 ? [2, 3, 6, 9, 18, 36] : [1, 2, 3, 6, 12];
+    const width = widths.find((slots) => (plot * slots) / view.times.length >= 5) ?? widths.at(-1);
     this.cell_s = width * view.slot_s;
     const columns = [];
     for (let i = 0; i < view.times.length; i++) {
@@ -333,9 +336,29 @@ export class Chart {
     return view.marks.map((mark) => vertical(mark.at_s, mark.kind === "policy" ? "solid" : "2px,2px"));
   }
 
-  #tag(mark) {
+  // Names of marks, in up to three rows so that none covers another; a mark without room keeps only its line.
+  #tags(view, layout) {
+    const width = layout.width - layout.margin.l - layout.margin.r;
+    const ends = [-Infinity, -Infinity, -Infinity];
+    const tags = [];
+    for (const mark of view.marks) {
+      const x = ((mark.at_s - view.start_s) / (view.end_s - view.start_s)) * width;
+      const text = mark.label.length > 22 ? `${mark.label.slice(0, 21)}…` : mark.label;
+      const length = text.length * 6 + 12;
+      const isLeft = x + length > width;
+      const from = isLeft ? x - length : x;
+      const row = ends.findIndex((end) => end <= from);
+      if (row < 0) continue;
+      ends[row] = from + length;
+      tags.push(this.#tag(mark, text, row, isLeft));
+    }
+    return tags;
+  }
+
+  #tag(mark, text, row, isLeft) {
     return {
-      xref: "x", x: moment(mark.at_s), yref: "paper", y: 1, xanchor: "left", yanchor: "top", xshift: 3, text: mark.label,
+      xref: "x", x: moment(mark.at_s), yref: "paper", y: 1, xanchor: isLeft ? "right" : "left", yanchor: "top", text,
+      xshift: isLeft ? -3 : 3, yshift: -18 * row,
       showarrow: false, font: { size: 10.5, color: colour("var(--text)") }, bgcolor: colour("var(--raise)"),
       bordercolor: colour("var(--line-2)"), borderwidth: 1, borderpad: 2,
     };

@@ -3,15 +3,21 @@ import { Board } from "./board.js";
 import { forgetColours } from "./charts.js";
 import { Connection } from "./connection.js";
 import { clock, element } from "./format.js";
+import { History } from "./history.js";
 import { drawRug, wireKnobs } from "./knob.js";
 import { drawComparison, drawGutter, drawLegends, drawLinks, drawRelay, drawScale, shownIndex } from "./readouts.js";
+import { Regions } from "./region.js";
 import { pipe, Requests, waterfall } from "./requests.js";
+import { follow, selection, spanText } from "./selection.js";
 import { drawStatus, drawVeil } from "./status.js";
 import { Store } from "./store.js";
 import { t } from "./strings.js";
 import { nameOf, Tiles } from "./tiles.js";
 
 const CHART_PERIOD_MS = 2000;
+const MARKS_PERIOD_MS = 15_000;
+// What the feed itself holds; other times and single sites come from sums.
+const FEED_S = 900;
 
 const $ = (id) => document.getElementById(id);
 const config = JSON.parse($("live-config").textContent);
@@ -21,7 +27,10 @@ const requests = new Requests(config, openWaterfall);
 const connection = new Connection(store, {
   onTick: (tick) => {
     board.syncLinks(tick.links ?? []);
-    if (tick.marks?.length) window.htmx?.trigger("#knob-state", "refresh");
+    if (tick.marks?.length) {
+      window.htmx?.trigger("#knob-state", "refresh");
+      loadMarks();
+    }
     draw();
   },
   onChange: () => {
@@ -29,22 +38,56 @@ const connection = new Connection(store, {
     draw(true);
   },
 });
-const board = new Board(config.figures, { redraw: () => draw(true), onPointer: point });
+const past = new History(() => draw(true));
+const regions = new Regions(() => picture()?.view ?? null);
+const board = new Board(config.figures, { redraw: () => draw(true), onPointer: point, onAdd: (chart) => regions.attach(chart) });
 
+let chosen = selection();
 let isPaused = false;
 let held = null;
 let pointer = null;
 let lastCharts = 0;
 
-// What is on the page: the newest picture, or the one that was there when somebody paused.
+const isFed = () => !chosen.site && !chosen.isAbsolute && chosen.range_s <= FEED_S;
+
+// What is on the page: the newest picture, or the one that was there when somebody paused; null while it is loading.
 function picture() {
-  return held ?? { view: store.view(), rows: store.rows };
+  if (held) return held;
+  if (isFed()) return { view: store.view(chosen.range_s), rows: store.rows };
+  const view = past.view(store, chosen);
+  return view && { view, rows: past.rows };
+}
+
+// Operations and remarks are not in the feed.
+async function loadMarks() {
+  clearTimeout(loadMarks.timer);
+  loadMarks.timer = setTimeout(loadMarks, MARKS_PERIOD_MS);
+  if (document.hidden || !isFed()) return;
+  const reply = await fetch(`/live/marks${location.search}`).catch(() => null);
+  if (reply?.ok) store.takeMarks((await reply.json()).marks.filter((mark) => mark.kind !== "policy"));
+}
+
+function showSelection() {
+  chosen = selection();
+  held = null;
+  isPaused = false;
+  past.clear();
+  if (!isFed()) past.load(chosen);
+  regions.read();
+  $("span-name").textContent = chosen.isAbsolute ? "" : t(`live.span_${chosen.range}`);
+  for (const link of document.querySelectorAll("#span-menu a")) {
+    const isThis = !chosen.isAbsolute && new URL(link.href).searchParams.get("range") === chosen.range;
+    link.toggleAttribute("aria-current", isThis);
+  }
+  draw(true);
 }
 
 function setPaused(value) {
-  isPaused = value && store.tick !== null;
+  held = null;
+  isPaused = value && store.tick !== null && !chosen.isAbsolute;
   const age_s = connection.age_s ?? 0;
-  held = isPaused ? { view: store.view(), rows: [...store.rows], at: performance.now(), age_s } : null;
+  const shown = picture();
+  held = isPaused && shown ? { view: shown.view, rows: [...shown.rows], at: performance.now(), age_s } : null;
   draw(true);
 }
 
@@ -64,7 +107,8 @@ function limitsOf(view) {
 }
 
 function status() {
-  const now = connection.state === "live" && isPaused ? "paused" : connection.state;
+  const quiet = isPaused ? "paused" : chosen.isAbsolute ? "history" : "live";
+  const now = connection.state === "live" ? quiet : connection.state;
   const heldFor_s = held ? held.age_s + (performance.now() - held.at) / 1000 : null;
   const age_s = now === "paused" ? heldFor_s : connection.age_s;
   drawStatus({
@@ -72,33 +116,37 @@ function status() {
     age_s: age_s === null ? null : age_s + connection.gatewayAge_s,
     isPaused,
     tick: store.tick,
-    failure: connection.failure,
+    failure: connection.failure || past.failure,
   });
   return now;
 }
 
 function draw(isForced = false) {
-  if (document.hidden) return;
+  if (document.hidden) return undefined;
   const now = status();
   if (store.tick === null) {
     drawVeil(t({ empty: "live.veil_empty", lost: "live.veil_lost" }[now] ?? "live.veil_loading"));
     requests.empty.hidden = now !== "empty";
-    return;
+    return undefined;
   }
+  const shown = picture();
+  if (!shown) return drawVeil(past.failure || t("live.veil_loading"));
   drawVeil("");
-  const { view, rows } = picture();
+  const { view, rows } = shown;
   tiles.draw(view);
   requests.draw(rows, view);
   drawReadouts(view);
   drawRelay(view, relayCeiling());
   drawComparison(view);
   drawRug(rows);
-  $("span-text").textContent = `${clock(view.start_s)} – ${clock(view.end_s)} UTC`;
+  $("span-text").textContent = spanText(view.start_s, view.end_s);
   const isDue = !isPaused && performance.now() - lastCharts >= CHART_PERIOD_MS - 60;
-  if (!isForced && !isDue) return;
+  if (!isForced && !isDue) return undefined;
   lastCharts = performance.now();
   board.draw(view, limitsOf(view));
   drawScale(board.heat);
+  regions.draw(board.heat, view);
+  return undefined;
 }
 
 function drawReadouts(view) {
@@ -110,8 +158,8 @@ function drawReadouts(view) {
 
 function point(fraction) {
   pointer = fraction;
-  if (store.tick === null) return;
-  const { view } = picture();
+  const view = store.tick === null ? null : picture()?.view;
+  if (!view) return;
   board.cross.show(fraction, view);
   drawReadouts(view);
 }
@@ -136,9 +184,9 @@ document.addEventListener("click", (event) => {
   if (retry !== undefined) connection.retryNow();
   if (cells) showCells(button);
   if (action === "pause") setPaused(!isPaused);
-  if (action === "csv") board.saveCsv(panel, picture().view);
+  if (action === "csv") picture() && board.saveCsv(panel, picture().view);
   if (action === "png") board.savePng(panel);
-  if (action === "table") {
+  if (action === "table" && picture()) {
     board.toggleTable(panel, button, picture().view);
     draw(true);
   }
@@ -162,4 +210,7 @@ addEventListener("resize", () => {
 
 // Ticks draw by themselves; without them only the age grows, and must be seen to grow.
 setInterval(() => connection.state === "live" || draw(), 1000);
+follow(showSelection);
+showSelection();
+loadMarks();
 connection.connect();

@@ -97,10 +97,13 @@ export class Requests {
       this.note.textContent = fresh ? t("live.held_new", { count: fresh }) : t("live.held");
       return;
     }
-    const sorted = this.order === "newest" ? rows : [...rows].sort((a, b) => (b.ttft_s ?? -1) - (a.ttft_s ?? -1));
+    const isChosen = view.isHistory || this.order === "newest";
+    const sorted = isChosen ? rows : [...rows].sort((a, b) => (b.ttft_s ?? -1) - (a.ttft_s ?? -1));
     const shown = sorted.slice(0, SHOWN);
     this.rows = new Map(rows.map((row) => [row.id, row]));
-    this.note.textContent = this.order === "newest" ? t("live.newest_first") : t("live.slowest_of", { count: rows.length });
+    document.querySelector("[data-order]").parentElement.hidden = view.isHistory === true;
+    if (view.isHistory) this.note.textContent = t("live.slowest_of_span");
+    else this.note.textContent = this.order === "newest" ? t("live.newest_first") : t("live.slowest_of", { count: rows.length });
     this.body.replaceChildren(...shown.map((row) => this.#row(row, view)));
   }
 

@@ -13,6 +13,8 @@ export function at(object, path) {
   return value ?? null;
 }
 
+const nameOfMark = (mark) => `${mark.at_s}/${mark.label}`;
+
 export class Store {
   constructor() {
     this.clear();
@@ -43,21 +45,25 @@ export class Store {
     const known = new Set(this.rows.map((row) => row.id));
     const fresh = (tick.requests ?? []).filter((row) => !known.has(row.id));
     this.rows = [...fresh, ...this.rows].slice(0, ROWS);
-    const marked = new Set(this.marks.map((mark) => `${mark.at_s}/${mark.label}`));
-    this.marks.push(...(tick.marks ?? []).filter((mark) => !marked.has(`${mark.at_s}/${mark.label}`)));
-    this.marks = this.marks.slice(-MARKS);
+    this.takeMarks(tick.marks ?? []);
     this.tick = tick;
     this.id = tick.id ?? this.id;
     this.#trim();
   }
 
+  takeMarks(marks) {
+    const known = new Set(this.marks.map(nameOfMark));
+    this.marks.push(...marks.filter((mark) => !known.has(nameOfMark(mark))));
+    this.marks = this.marks.sort((a, b) => a.at_s - b.at_s).slice(-MARKS);
+  }
+
   // A grid without holes: a slot nobody reported is null, so that a gap stays a gap on every chart.
-  view() {
+  view(range_s = SLOTS * 10) {
     const now_s = this.tick?.now_s ?? 0;
     const known = [...this.slots.keys()];
     // The feed decides which slot is open: it waits a little for the last batches of the one before.
     const last = known.length ? Math.max(...known) : Math.floor(now_s / this.slot_s) * this.slot_s;
-    const oldest = last - (SLOTS - 1) * this.slot_s;
+    const oldest = last - (Math.min(SLOTS, range_s / this.slot_s) - 1) * this.slot_s;
     const first = Math.max(oldest, Math.min(known.length ? Math.min(...known) : last, last - SHORTEST_SPAN_S));
     const times = [];
     for (let t = first; t <= last; t += this.slot_s) times.push(t);

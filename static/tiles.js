@@ -138,7 +138,7 @@ export class Tiles {
   #share(view) {
     const share = view.tiles.rld_share;
     const change = changeText(sinceMark(view, SERIES.share), (d) => `${percent(d)} pt`, null);
-    put(this.tiles.share, isNumber(share) ? [percent(share), unit("%")] : [none()], isNumber(share) ? (change ?? t("live.last_minutes")) : t("live.no_output"));
+    put(this.tiles.share, isNumber(share) ? [percent(share), unit("%")] : [none()], isNumber(share) ? (change ?? t(view.isHistory ? "live.of_span" : "live.last_minutes")) : t("live.no_output"));
     this.#spark("share", view, SERIES.share);
   }
 
@@ -159,7 +159,7 @@ export class Tiles {
     const lag = view.tiles.cache_lag_tokens;
     const [value, name] = tokens(lag);
     const change = changeText(sinceMark(view, SERIES.lag), (d) => tokens(d).join(" "), true);
-    put(this.tiles.lag, isNumber(lag) ? [value, unit(name)] : [none()], isNumber(lag) ? (change ?? t("live.mean_minutes")) : t("live.no_sample"));
+    put(this.tiles.lag, isNumber(lag) ? [value, unit(name)] : [none()], isNumber(lag) ? (change ?? t(view.isHistory ? "live.of_span" : "live.mean_minutes")) : t("live.no_sample"));
     this.#spark("lag", view, SERIES.lag);
   }
 

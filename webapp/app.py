@@ -20,7 +20,7 @@ from control.settings import Settings
 from webapp.assets import Assets
 from webapp.feed import READ_BLOCK_MS, LiveFeed
 from webapp.metrics import metrics_router
-from webapp.pages import demo, knob, live, reference, requests, session
+from webapp.pages import demo, knob, live, live_history, reference, requests, session
 from webapp.render import Pages
 from webapp.security import CONTENT_SECURITY_POLICY
 
@@ -52,6 +52,7 @@ def create_app(settings: Settings, plane: ControlPlane | None = None, static: Pa
     for router in (
         session.router,
         live.router,
+        live_history.router,
         knob.router,
         demo.router,
         requests.router,

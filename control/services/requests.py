@@ -24,6 +24,7 @@ from control.store.samples import (
 )
 from control.store.tables import RequestSampleRow
 from control.telemetry.records import RequestRecord
+from control.telemetry.request_slots import request_row
 
 __all__ = ("Order", "Place", "RequestFilter", "SortKey")  # what a list is asked for with
 
@@ -106,6 +107,11 @@ def load_request(session: Session, request_id: str) -> RequestStory:
     stages = _stages(record)
     until_s = record.e2e_s if record.ttft_s is None else record.ttft_s
     return RequestStory(row, record, stages, critical_path(stages, until_s), _same_bucket(session, row))
+
+
+def rows_of(rows: Sequence[RequestSampleRow]) -> list[dict[str, Any]]:
+    """Kept requests as rows of the live table."""
+    return [request_row(_decoder.decode(row.record)) for row in rows]
 
 
 def compare_requests(session: Session, wanted: RequestFilter, now_s: float) -> Comparison:

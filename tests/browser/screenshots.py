@@ -31,8 +31,18 @@ def scenes(page: Page, base: str) -> Iterator[tuple[str, Callable[[], None]]]:
 
     for entry in PAGES:
         yield entry.key, visit(entry.path)
+        if entry.key == "live":
+            yield "live-region", lambda: what_differs(page, base)
+            yield "live-hour", visit("/?range=1h&site=ams")
         if entry.key == "requests":
             yield "request", lambda: slowest_request(page, base)
+
+
+def what_differs(page: Page, base: str) -> None:
+    """Select the lowest bucket over all that is shown."""
+    page.goto(base)
+    page.locator("[data-figure=heat] .main-svg").first.wait_for()
+    page.locator("[data-select-bucket='0']").click()
 
 
 def slowest_request(page: Page, base: str) -> None:

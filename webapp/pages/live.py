@@ -38,8 +38,9 @@ def live_page(request: Request, pages: PagesDep, plane: Plane, principal: Viewer
         "live",
         "live/page.html",
         scripts=("live", "chart", "stage", "pipeline", "outcome", "knob"),
-        buckets=BUCKETS,
+        filters_sites=True,
         spans=tuple(RANGES_S),
+        buckets=BUCKETS,
         config={"figures": live_figures(strings), "reasons": reason_words(strings)},
     )
 
