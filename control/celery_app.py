@@ -88,6 +88,14 @@ def waiting_orders(app: Celery, queue: str) -> int:
         return int(declared.message_count)
 
 
+def count_waiting(app: Celery, queue: str) -> int | None:
+    """As `waiting_orders`; None where the broker cannot be reached."""
+    try:
+        return waiting_orders(app, queue)
+    except (OperationalError, OSError):
+        return None
+
+
 class _WithoutTask(logging.Filter):
     """Drops what Celery says of one task in passing."""
 

@@ -20,7 +20,21 @@ from control.settings import Settings
 from webapp.assets import Assets
 from webapp.feed import READ_BLOCK_MS, LiveFeed
 from webapp.metrics import metrics_router
-from webapp.pages import demo, knob, live, live_history, reference, requests, session
+from webapp.pages import (
+    access,
+    alerts,
+    audit,
+    demo,
+    inventory,
+    knob,
+    live,
+    live_history,
+    operations,
+    policies,
+    reference,
+    requests,
+    session,
+)
 from webapp.render import Pages
 from webapp.security import CONTENT_SECURITY_POLICY
 
@@ -56,6 +70,12 @@ def create_app(settings: Settings, plane: ControlPlane | None = None, static: Pa
         knob.router,
         demo.router,
         requests.router,
+        policies.router,
+        operations.router,
+        inventory.router,
+        alerts.router,
+        audit.router,
+        access.router,
         reference.router,
         metrics_router(feed),
         assets.router(),

@@ -14,6 +14,7 @@ from webapp.assets import Assets
 from webapp.frame import load_frame
 from webapp.numbers import FILTERS
 from webapp.page_registry import PAGES
+from webapp.spans import clock, scaled, span, stamp
 from webapp.strings import HTML_LANGUAGES, LANGUAGES, Strings, choose_language, load_strings
 from webapp.words import ago
 
@@ -93,6 +94,7 @@ def _environment(assets: Assets, strings: Strings) -> Environment:
     )
     environment.filters |= FILTERS
     environment.globals |= {"asset": assets.url, "version": _version(), "t": strings}
+    environment.globals |= {"ago": ago, "span": span, "clock": clock, "stamp": stamp, "scaled": scaled}
     return environment
 
 

@@ -11,7 +11,7 @@ from control.api.problems import PROBLEM_RESPONSES, PageErrorHandler, install_pr
 from control.api.security import SecurityHeaders
 from control.api.trust import install_trust
 from control.api.trust import router as trust_router
-from control.celery_app import create_celery, send_order
+from control.celery_app import count_waiting, create_celery, send_order
 from control.domain.webhook_targets import parse_networks
 from control.orders import Order
 from control.services.plane import ControlPlane
@@ -27,15 +27,18 @@ _ROUTERS = (
 
 def open_plane(settings: Settings) -> ControlPlane:
     """The control plane on the database and broker of the settings; connects on first use."""
-    send = partial(send_order, create_celery(settings, "control"))
+    celery = create_celery(settings, "control")
+    send = partial(send_order, celery)
 
     def send_later(order: Order) -> None:
         send(order)
 
-    sightings = sightings_reader(settings.redis_url)
-    networks = parse_networks(settings.webhook_networks)
     return ControlPlane(
-        open_database(settings.database_url), send_later, sightings=sightings, webhook_networks=networks
+        open_database(settings.database_url),
+        send_later,
+        sightings=sightings_reader(settings.redis_url),
+        webhook_networks=parse_networks(settings.webhook_networks),
+        waiting=partial(count_waiting, celery),
     )
 
 

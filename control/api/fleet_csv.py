@@ -42,7 +42,7 @@ def export_nodes(plane: Plane, _: Viewer, wanted: Wanted) -> Response:
 @router.post("/nodes.csv")
 def import_nodes(body: Table, change: Edit) -> FleetPlanOut:
     """Add and change the nodes of a table; columns that it lacks stay as they are, and so do other nodes."""
-    wishes = _wishes(read_csv(Node, _text(body)), Node, NodeIn)
+    wishes = read_wishes(read_csv(Node, _text(body)), Node, NodeIn)
     return _imported(change, Kind.NODE, wishes)
 
 
@@ -57,7 +57,7 @@ def export_links(plane: Plane, _: Viewer) -> Response:
 @router.post("/links.csv")
 def import_links(body: Table, change: Edit) -> FleetPlanOut:
     """Add and change the links of a table; columns that it lacks stay as they are, and so do other links."""
-    wishes = _wishes(read_csv(Link, _text(body)), Link, LinkIn)
+    wishes = read_wishes(read_csv(Link, _text(body)), Link, LinkIn)
     return _imported(change, Kind.LINK, wishes)
 
 
@@ -77,7 +77,12 @@ def _text(body: bytes) -> str:
         raise InvalidError("The table is no UTF-8 text.") from error
 
 
-def _wishes(table: CsvTable, kind: type[Item], schema: type[NodeIn] | type[LinkIn]) -> list[Wish]:
+def read_wishes(table: CsvTable, kind: type[Item], schema: type[NodeIn] | type[LinkIn]) -> list[Wish]:
+    """The items of a table as they are wished for; what its columns leave out stays as it is.
+
+    Raises:
+        InvalidError: with each problem under the number of its line.
+    """
     problems = list(table.problems)
     unsaid = frozenset(columns_of(kind)) - frozenset(table.columns)
     wishes = []

@@ -39,12 +39,16 @@ _WRITE_SCOPES = (
     ("/api/v1/policies", Scope.POLICIES_WRITE),
     ("/api/v1/rollouts", Scope.POLICIES_WRITE),
     ("/live/knob", Scope.POLICIES_WRITE),
+    ("/policies", Scope.POLICIES_WRITE),
+    ("/operations", Scope.OPERATIONS_WRITE),
     ("/api/v1/operations", Scope.OPERATIONS_WRITE),
     # People keep their own password, sessions and tokens; their handlers see to it that nobody touches another's.
     ("/api/v1/users/me/", Scope.READ),
     ("/api/v1/tokens", Scope.READ),
     ("/api/v1/sessions", Scope.READ),
+    ("/access/own/", Scope.READ),
     ("/api/v1/users", Scope.ACCESS_ADMIN),
+    ("/access/users", Scope.ACCESS_ADMIN),
 )
 
 

@@ -20,12 +20,21 @@ def see_nothing() -> Sightings:
     return NOTHING_SEEN
 
 
+def count_nothing(_: str) -> int | None:
+    """Where no broker can be asked: nobody knows what waits."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """The edges that services act through; `webhook_networks` are private ones that alerts may be sent to."""
+    """The edges that services act through; `webhook_networks` are private ones that alerts may be sent to.
+
+    `waiting` tells how many orders wait in a queue, None where the broker does not answer.
+    """
 
     database: Database
     send: Send
     now: Callable[[], datetime] = utc_now
     sightings: Callable[[], Sightings] = see_nothing
     webhook_networks: tuple[Network, ...] = ()
+    waiting: Callable[[str], int | None] = count_nothing

@@ -1,8 +1,8 @@
 """What is known of every node: what its observer saw, unless the agent of its site has fallen silent."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from sqlmodel import col, select
+from sqlmodel import Session, col, select
 
 from control.domain.staleness import AGENT_SILENT, Sighting, Sightings
 from control.services.fleet import load_nodes
@@ -17,6 +17,12 @@ def record_agent(plane: ControlPlane, site: str) -> None:
     """The agent of a site has answered."""
     with plane.database.unit_of_work(plane.send) as work:
         work.session.merge(SettingRow(key=_PREFIX + site, value="seen", updated_at=plane.now(), updated_by="agent"))
+
+
+def load_agents(session: Session) -> dict[str, datetime]:
+    """When the agent of each site was last heard; a site whose agent never was is missing."""
+    agents = session.exec(select(SettingRow).where(col(SettingRow.key).startswith(_PREFIX)))
+    return {agent.key.removeprefix(_PREFIX): agent.updated_at for agent in agents}
 
 
 def load_sightings(plane: ControlPlane) -> Sightings:

@@ -21,6 +21,10 @@ OWN = {
     ("POST", "/api/v1/tokens"),
     ("DELETE", "/api/v1/tokens/{token_id}"),
     ("DELETE", "/api/v1/sessions/{session_id}"),
+    ("POST", "/access/own/tokens"),
+    ("POST", "/access/own/tokens/revoke"),
+    ("POST", "/access/own/sessions/end"),
+    ("POST", "/access/own/password"),
 }
 BODIES = [
     ({}, {"json": {}}),
@@ -31,7 +35,7 @@ BODIES = [
     ({"Idempotency-Key": "k"}, {"json": {}}),
     ({"Idempotency-Key": "k" * 201}, {"json": {}}),
 ]
-SAMPLES = {"number": "1", "token_id": "1", "session_id": "0123456789abcdef"}
+SAMPLES = {"number": "1", "alert_id": "1", "silence_id": "1", "token_id": "1", "session_id": "0123456789abcdef"}
 
 
 def every_route(routes, prefix=""):
