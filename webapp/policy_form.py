@@ -70,6 +70,8 @@ class FieldView:
     choices: tuple[str, ...]
     enforced_by: tuple[str, ...]
     locked_key: str
+    help: str
+    locked_why: str
     is_nullable: bool
     is_override: bool
     error: str = ""
@@ -210,6 +212,8 @@ def _view(
         choices=field.choices,
         enforced_by=field.enforced_by,
         locked_key=label_key(field.path) if field.disabled_reason else "",
+        help=field.help,
+        locked_why=field.disabled_reason,
         is_nullable=field.nullable,
         is_override=scope.is_override,
     )

@@ -95,6 +95,7 @@ def _environment(assets: Assets, strings: Strings) -> Environment:
     environment.filters |= FILTERS
     environment.globals |= {"asset": assets.url, "version": _version(), "t": strings}
     environment.globals |= {"ago": ago, "span": span, "clock": clock, "stamp": stamp, "scaled": scaled}
+    environment.globals["named"] = strings.named
     return environment
 
 

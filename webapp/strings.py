@@ -32,6 +32,10 @@ class Strings:
         """Whether there is such a text."""
         return key in self.texts
 
+    def named(self, section: str, key: str, fallback: str | None = None) -> str:
+        """The text of something whose names come from elsewhere; without one the fallback, else the key itself."""
+        return self.texts.get(f"{section}.{key}", key if fallback is None else fallback)
+
     def browser(self, *sections: str) -> dict[str, str]:
         """What scripts of these sections say: the keys of `[section.js]` as `section.key`, placeholders left open."""
         return {
