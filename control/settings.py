@@ -19,11 +19,13 @@ class Settings:
     web_port: int = 8080
     session_secret: str = ""
     webhook_networks: str = ""
+    metrics_address: str = ""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
         """Read PDD_DATA_DIR, PDD_DATABASE_URL, PDD_REDIS_URL, PDD_CONTROL_URL, PDD_SITE_SECRET, PDD_SESSION_SECRET.
 
+        PDD_METRICS_ADDRESS is the host:port for /metrics of processes that serve nothing else; none by default.
         PDD_WEBHOOK_NETWORKS names private networks in CIDR notation that alerts may be sent to.
 
         Raises:
@@ -40,4 +42,5 @@ class Settings:
             web_port=int(environment.get("PDD_WEB_PORT", "8080")),
             session_secret=environment.get("PDD_SESSION_SECRET", ""),
             webhook_networks=environment.get("PDD_WEBHOOK_NETWORKS", ""),
+            metrics_address=environment.get("PDD_METRICS_ADDRESS", ""),
         )

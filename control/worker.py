@@ -8,6 +8,7 @@ from celery.signals import worker_ready
 
 from control.celery_app import create_celery, log_quietly, send_order, tie_children_to_worker, waiting_orders
 from control.domain.webhook_targets import parse_networks
+from control.metric_catalogue import Process
 from control.orders import (
     ADVANCE_OPERATION,
     CONTROL_QUEUE,
@@ -33,6 +34,7 @@ from control.services.sightings import record_agent
 from control.services.webhook_delivery import deliver_waiting
 from control.settings import Settings
 from control.store.session import open_database
+from control.task_metrics import count_tasks
 from control.telemetry.sightings import sightings_reader
 
 SWEEP_EVERY_S = 5.0
@@ -67,6 +69,7 @@ app.conf.beat_schedule = {
     },
 }
 tie_children_to_worker()
+count_tasks(Process.WORKER, settings.metrics_address)
 log_quietly(SWEEP_OPERATIONS)
 log_quietly(SWEEP_ROLLOUTS)
 log_quietly(REPORT_SITE)

@@ -20,6 +20,8 @@ FLOW_CAP_BYTES_PER_S = 1_500_000.0
 ROUND_TRIP_S = 0.03
 NODES = (("ams-p-01", SITE_A, Role.PREFILL), ("ams-rld-01", SITE_A, Role.RELAY), ("fra-md-01", SITE_B, Role.MAIN))
 GATEWAY = "ams-gw-01"
+# Processes that serve nothing but their metrics.
+METRICS_ONLY = ("worker", "telemetry", *(f"{kind}-{site.name}" for site in SITES for kind in ("agent", "observer")))
 
 
 class Engine(StrEnum):
@@ -56,7 +58,8 @@ def port_names(engine: Engine) -> list[str]:
     """The internal ports a fleet needs, by name."""
     hosts = [name for name, _, _ in NODES] if engine is Engine.LLAMA else ["nodes"]
     kv = [f"{name}.kv" for name, _, _ in NODES]
-    return ["valkey", "wan", "wan.admin", *hosts, *kv]
+    metrics = [f"{name}.metrics" for name in METRICS_ONLY]
+    return ["valkey", "wan", "wan.admin", *hosts, *kv, *metrics]
 
 
 def plan_fleet(options: FleetOptions, ports: dict[str, int]) -> FleetSnapshot:

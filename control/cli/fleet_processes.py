@@ -35,6 +35,11 @@ def site_environment(options: FleetOptions, secrets: Secrets, ports: dict[str, i
     }
 
 
+def metrics_environment(name: str, ports: dict[str, int]) -> dict[str, str]:
+    """Where a process that serves nothing else serves its metrics."""
+    return {"PDD_METRICS_ADDRESS": f"127.0.0.1:{ports[f'{name}.metrics']}"}
+
+
 def control_environment(options: FleetOptions, secrets: Secrets, ports: dict[str, int]) -> dict[str, str]:
     """What a process of the control plane is told."""
     return {
@@ -129,12 +134,20 @@ def site_processes(
             f"agent-{site.name}@pdd",
             *_CELERY_OPTIONS,
         )
-        processes.append(ProcessSpec(f"agent-{site.name}", agent, environment, _CELERY_READY, needs=(VALKEY,)))
+        processes.append(
+            ProcessSpec(
+                f"agent-{site.name}",
+                agent,
+                environment | metrics_environment(f"agent-{site.name}", ports),
+                _CELERY_READY,
+                needs=(VALKEY,),
+            )
+        )
         processes.append(
             ProcessSpec(
                 f"observer-{site.name}",
                 commands.module("engine_agents.observer", "--site", site.name),
-                environment,
+                environment | metrics_environment(f"observer-{site.name}", ports),
                 needs=(VALKEY,),
             )
         )
@@ -152,8 +165,15 @@ def control_processes(
     )
     return [
         ProcessSpec("web", commands.module("webapp"), environment, HttpProbe(f"{options.web_url}/health"), (VALKEY,)),
-        ProcessSpec("worker", worker, environment, _CELERY_READY, needs=(VALKEY,)),
-        ProcessSpec("telemetry", commands.module("control.telemetry.ingest", *sites), environment, needs=(VALKEY,)),
+        ProcessSpec(
+            "worker", worker, environment | metrics_environment("worker", ports), _CELERY_READY, needs=(VALKEY,)
+        ),
+        ProcessSpec(
+            "telemetry",
+            commands.module("control.telemetry.ingest", *sites),
+            environment | metrics_environment("telemetry", ports),
+            needs=(VALKEY,),
+        ),
     ]
 
 

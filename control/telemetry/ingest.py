@@ -17,9 +17,11 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from control.metrics_server import serve_metrics
 from control.settings import Settings
 from control.stopping import run_until_signalled
 from control.store.session import Database, open_database
+from control.telemetry.metrics import IngestCounts
 from control.telemetry.received import decode_requests, decode_samples
 from control.telemetry.records import (
     LIVE_SNAPSHOT_KEY,
@@ -59,6 +61,7 @@ class Consumer:
     ) -> None:
         """With a database, `rollups` sums up all that is read; `run` it beside the consumer."""
         self.windows = LiveWindows()
+        self.counts = IngestCounts(left_out=self.windows.dropped)
         self._redis = redis
         self._clock = clock
         self._decoders: dict[str, Callable[[bytes], tuple[Batch, int]]] = {}
@@ -116,6 +119,7 @@ class Consumer:
             LIVE_STREAM, {TICK_FIELD: _encoder.encode(tick)}, maxlen=LIVE_TICKS, approximate=True
         )
         self.windows.forget_new()
+        self.counts.ticks += 1
         snapshot = {"id": tick_id.decode(), **self.windows.snapshot(now_s)}
         await self._redis.set(LIVE_SNAPSHOT_KEY, _encoder.encode(snapshot))
 
@@ -129,6 +133,7 @@ class Consumer:
 
     def _take(self, entries: Sequence[Entry]) -> None:
         """All that was read at once is counted at once."""
+        self.counts.note(entries)
         received = received_of(entries, self._clock())
         self.windows.take_received(received)
         for entry in entries:
@@ -194,10 +199,11 @@ def connect(url: str) -> Redis:
     )
 
 
-async def serve(redis_url: str, sites: Iterable[str], database: Database) -> None:
+async def serve(redis_url: str, sites: Iterable[str], database: Database, metrics_address: str) -> None:
     """Consume until SIGTERM or SIGINT. Rollups have a connection of their own, so that they delay no tick."""
     async with connect(redis_url) as redis, connect(redis_url) as second:
         consumer = Consumer(redis, sites, database=database)
+        serve_metrics(metrics_address, lambda: consumer.counts.readings(consumer.rollups, time.time()))
         rollups = consumer.rollups.run(second, consumer.last_ids) if consumer.rollups else asyncio.sleep(0)
         await run_until_signalled(asyncio.gather(consume(consumer), rollups))
     logger.info("stopped")
@@ -212,7 +218,7 @@ def main() -> None:
     settings = Settings.from_environment()
     database = open_database(settings.database_url)
     try:
-        asyncio.run(serve(settings.redis_url, arguments.site, database))
+        asyncio.run(serve(settings.redis_url, arguments.site, database, settings.metrics_address))
     finally:
         database.engine.dispose()
 

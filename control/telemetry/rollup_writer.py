@@ -91,6 +91,8 @@ class RollupWriter:
         self._positions: dict[str, Position] = {}
         self._swept_at_s = 0.0
         self.is_in_step = False
+        self.saves: Counter[str] = Counter()
+        self.saved_at_s: float | None = None
 
     def take(self, entries: Sequence[Entry], received: Received) -> None:
         """Count entries in order, unless they were counted or this writer is out of step.
@@ -145,11 +147,15 @@ class RollupWriter:
             is_saved = await asyncio.to_thread(self._write, work)
         except BaseException:
             self.is_in_step = False
+            self.saves["failed"] += 1
             raise
         if not is_saved:
             logger.info("another consumer writes the rollups too: reading again from where it got to")
             self.is_in_step = False
+            self.saves["overtaken"] += 1
             return False
+        self.saves["written"] += 1
+        self.saved_at_s = now_s
         self._saved = dict(work.after)
         self._swept_at_s = now_s if sweep else self._swept_at_s
         return True

@@ -4,6 +4,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from control.domain.outcome import Outcome
 from control.domain.topology import Role
+from control.metric_catalogue import MetricFacts, Process, metric
 from control.telemetry.records import RequestRecord
 from engine_agents.gateway.config import RunningConfig
 from engine_agents.gateway.metric_series import Counters, Histograms
@@ -21,48 +22,43 @@ _RELAY, _MAIN = (Role.RELAY.value,), (Role.MAIN.value,)
 
 
 class _Makers:
-    """Makes the metrics of one registry; those about the site itself have it as their first label."""
+    """Makes the metrics of one registry as the catalogue has them; the first label of many is the site itself."""
 
     def __init__(self, registry: CollectorRegistry, site: str) -> None:
         self._registry = registry
         self._site = site
 
-    def counter(self, name: str, text: str, *labels: str, of_site: bool = True) -> Counters:
-        """A counter."""
-        names, fixed = self._labels(labels, of_site=of_site)
-        return Counters(self._registry, name, text, names, fixed=fixed)
+    def counter(self, name: str) -> Counters:
+        """A counter, named without `_total`."""
+        facts = metric(Process.GATEWAY, name)
+        return Counters(self._registry, name, facts.text, facts.labels, fixed=self._fixed(facts))
 
-    def histogram(
-        self, name: str, text: str, buckets: tuple[float, ...], *labels: str, of_site: bool = True
-    ) -> Histograms:
+    def histogram(self, name: str, buckets: tuple[float, ...]) -> Histograms:
         """A histogram."""
-        names, fixed = self._labels(labels, of_site=of_site)
-        return Histograms(self._registry, name, text, names, bounds=buckets, fixed=fixed)
+        facts = metric(Process.GATEWAY, name)
+        return Histograms(self._registry, name, facts.text, facts.labels, bounds=buckets, fixed=self._fixed(facts))
 
-    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
+    def gauge(self, name: str) -> Gauge:
         """A gauge of the site."""
-        return Gauge(name, text, ("site", *labels), registry=self._registry)
+        facts = metric(Process.GATEWAY, name)
+        return Gauge(name, facts.text, facts.labels, registry=self._registry)
 
-    def _labels(self, labels: tuple[str, ...], *, of_site: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return (("site", *labels), (self._site,)) if of_site else (labels, ())
+    def _fixed(self, facts: MetricFacts) -> tuple[str, ...]:
+        return (self._site,) if facts.labels[:1] == ("site",) else ()
 
 
 class _RequestMetrics:
     """How many requests, how they were served, and how long they took."""
 
     def __init__(self, make: _Makers) -> None:
-        self._requests = make.counter("pdd_requests", "Requests by outcome.", "pipeline", "outcome")
-        self._class_requests = make.counter(
-            "pdd_class_requests", "Requests by service class and outcome.", "service_class", "outcome"
-        )
-        self._reasons = make.counter("pdd_routing_decisions", "Routing decisions by reason.", "pipeline", "reason")
-        self._ttft = make.histogram("pdd_request_ttft_seconds", "Time to first token.", _LONG_SECONDS, "pipeline")
-        self._tpot = make.histogram("pdd_request_tpot_seconds", "Time per later token.", _TOKEN_SECONDS, "pipeline")
-        self._e2e = make.histogram("pdd_request_e2e_seconds", "Whole request.", _LONG_SECONDS, "pipeline")
-        self._overhead = make.histogram(
-            "pdd_gateway_overhead_seconds", "Own work up to the first token.", _TOKEN_SECONDS
-        )[()]
-        self._resumes = make.counter("pdd_resumes", "Times an answer went on elsewhere.")
+        self._requests = make.counter("pdd_requests")
+        self._class_requests = make.counter("pdd_class_requests")
+        self._reasons = make.counter("pdd_routing_decisions")
+        self._ttft = make.histogram("pdd_request_ttft_seconds", _LONG_SECONDS)
+        self._tpot = make.histogram("pdd_request_tpot_seconds", _TOKEN_SECONDS)
+        self._e2e = make.histogram("pdd_request_e2e_seconds", _LONG_SECONDS)
+        self._overhead = make.histogram("pdd_gateway_overhead_seconds", _TOKEN_SECONDS)[()]
+        self._resumes = make.counter("pdd_resumes")
 
     def count(self, record: RequestRecord) -> None:
         """Add a request that ended in any way."""
@@ -93,14 +89,10 @@ class _PrefixMetrics:
     """What nodes had of the prompts, and how well that was foretold."""
 
     def __init__(self, make: _Makers) -> None:
-        self._prefix_hit = make.histogram("pdd_prefix_hit_ratio", "Prompt share cached on P.", _RATIOS)[()]
-        self._drc_hit = make.histogram("pdd_drc_hit_ratio", "Prompt share on MD or on its way to it.", _RATIOS)[()]
-        self._hit_error = make.histogram(
-            "pdd_prefix_hit_prediction_error_ratio",
-            "(predicted - engine-reported) cached tokens on P / prompt tokens.",
-            _ERROR_RATIOS,
-        )[()]
-        self._repulls = make.counter("pdd_repulls", "Times MD had lost a prompt's KV and pulled it again.")
+        self._prefix_hit = make.histogram("pdd_prefix_hit_ratio", _RATIOS)[()]
+        self._drc_hit = make.histogram("pdd_drc_hit_ratio", _RATIOS)[()]
+        self._hit_error = make.histogram("pdd_prefix_hit_prediction_error_ratio", _ERROR_RATIOS)[()]
+        self._repulls = make.counter("pdd_repulls")
 
     def count(self, record: RequestRecord) -> None:
         """Add a request that was completed."""
@@ -117,16 +109,11 @@ class _HandoffMetrics:
     """Who made the tokens, and what a handoff cost."""
 
     def __init__(self, make: _Makers) -> None:
-        self._eager = make.counter("pdd_eager_tokens", "Tokens made by relay nodes.")
-        self._output = make.counter("pdd_output_tokens", "Output tokens.", "role", of_site=False)
-        self._handoff = make.histogram("pdd_handoff_seconds", "Pause at the handoff.", _SECONDS, "mode", of_site=False)
-        self._handoffs = make.counter("pdd_handoffs", "Handoffs.", "mode", "outcome", of_site=False)
-        self._recomputed = make.counter(
-            "pdd_recomputed_tokens",
-            "Eager tokens that MD computed in catch-up batches and extends, and what it computed beyond, evicted.",
-            "kind",
-            of_site=False,
-        )
+        self._eager = make.counter("pdd_eager_tokens")
+        self._output = make.counter("pdd_output_tokens")
+        self._handoff = make.histogram("pdd_handoff_seconds", _SECONDS)
+        self._handoffs = make.counter("pdd_handoffs")
+        self._recomputed = make.counter("pdd_recomputed_tokens")
 
     def count(self, record: RequestRecord) -> None:
         """Add a request that was completed."""
@@ -149,18 +136,9 @@ class _TransferMetrics:
     """KV on its way to MD."""
 
     def __init__(self, make: _Makers) -> None:
-        labels = ("link", "pipeline")
-        self._seconds = make.histogram(
-            "pdd_kv_transfer_seconds", "KV transfers to MD.", _LONG_SECONDS, *labels, of_site=False
-        )
-        self._bytes = make.counter(
-            "pdd_kv_transfer_bytes", "KV bytes that MD reports as pulled.", *labels, of_site=False
-        )
-        self._error = make.histogram(
-            "pdd_transfer_prediction_error_ratio",
-            "(predicted - measured) / the larger of the two, of KV transfers' times.",
-            _ERROR_RATIOS,
-        )[()]
+        self._seconds = make.histogram("pdd_kv_transfer_seconds", _LONG_SECONDS)
+        self._bytes = make.counter("pdd_kv_transfer_bytes")
+        self._error = make.histogram("pdd_transfer_prediction_error_ratio", _ERROR_RATIOS)[()]
 
     def count(self, link: str, pipeline: str, seconds: float, size_bytes: int, predicted_s: float | None) -> None:
         """Add one transfer that arrived."""
@@ -175,24 +153,16 @@ class _Gauges:
 
     def __init__(self, make: _Makers, site: str) -> None:
         self._site = site
-        self._in_flight = make.gauge("pdd_requests_in_flight", "Requests being answered.")
-        self._transfers = make.gauge("pdd_kv_transfers_in_flight", "KV transfers under way.")
-        self._relay_use = make.gauge("pdd_relay_utilization_ratio", "Generations on relay nodes / their slots.")
-        self._mismatches = make.gauge(
-            "pdd_handoff_token_mismatches", "Catch-up batches where MD would have gone on with another token."
-        )
-        self._dropped = make.gauge("pdd_telemetry_dropped_records", "Records lost because the spool was full.")
-        self._revision = make.gauge("pdd_policy_revision_info", "The running policy revision.", "revision")
-        self._canary = make.gauge(
-            "pdd_policy_canary_revision_info", "The revision that some requests run under before it holds.", "revision"
-        )
-        self._cache_lag = make.gauge(
-            "pdd_cache_lag_tokens", "Tokens that P has and a main node lacks, on their way.", "node"
-        )
-        self._stranded = make.gauge("pdd_stranded_kv_bytes", "Bytes leased while nobody reads them.", "node")
-        self._stranded_age = make.gauge(
-            "pdd_stranded_kv_age_seconds", "Age of the oldest lease that nobody reads.", "node"
-        )
+        self._in_flight = make.gauge("pdd_requests_in_flight")
+        self._transfers = make.gauge("pdd_kv_transfers_in_flight")
+        self._relay_use = make.gauge("pdd_relay_utilization_ratio")
+        self._mismatches = make.gauge("pdd_handoff_token_mismatches")
+        self._dropped = make.gauge("pdd_telemetry_dropped_records")
+        self._revision = make.gauge("pdd_policy_revision_info")
+        self._canary = make.gauge("pdd_policy_canary_revision_info")
+        self._cache_lag = make.gauge("pdd_cache_lag_tokens")
+        self._stranded = make.gauge("pdd_stranded_kv_bytes")
+        self._stranded_age = make.gauge("pdd_stranded_kv_age_seconds")
 
     def read(self, state: GatewayState, config: RunningConfig | None, dropped_records: int) -> None:
         """Set all of them; series of nodes and revisions that are gone end."""

@@ -5,6 +5,7 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -12,6 +13,8 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from control.metric_catalogue import Process, metric
+from control.metrics_server import Reading, serve_metrics
 from control.settings import Settings
 from control.stopping import run_until_signalled
 from control.telemetry.records import SampleBatch
@@ -46,7 +49,17 @@ async def observe(scraper: Scraper, outbox: Outbox, site: str) -> None:
         outbox.put(batch)
 
 
-async def serve(site: str, config: ObserverConfig | WatchedFile, redis_url: str) -> None:
+def readings(outbox: Outbox, site: str) -> Iterator[Reading]:
+    """What the observer says of itself to Prometheus."""
+    for name, value in (
+        ("pdd_observer_rounds", outbox.taken_batches),
+        ("pdd_observer_waiting_batches", outbox.waiting),
+        ("pdd_observer_dropped_batches", outbox.dropped_batches),
+    ):
+        yield metric(Process.OBSERVER, name), [((site,), float(value))]
+
+
+async def serve(site: str, config: ObserverConfig | WatchedFile, redis_url: str, metrics_address: str = "") -> None:
     """Observe until SIGTERM or SIGINT."""
     redis = Redis.from_url(
         redis_url,
@@ -55,6 +68,7 @@ async def serve(site: str, config: ObserverConfig | WatchedFile, redis_url: str)
         retry=Retry(NoBackoff(), 0),
     )
     outbox = Outbox(redis, site)
+    serve_metrics(metrics_address, lambda: readings(outbox, site))
     async with redis, aiohttp.ClientSession() as session:
         source = config.refresh if isinstance(config, WatchedFile) else config
         work = asyncio.gather(outbox.run(), observe(Scraper(session, site, source), outbox, site))
@@ -81,7 +95,7 @@ def main() -> None:
         config = load_config(path) if arguments.config else _watched(path, settings.data_dir, arguments.site)
     except (OSError, ValueError) as error:
         parser.error(f"{path}: {error}")
-    asyncio.run(serve(arguments.site, config, settings.redis_url))
+    asyncio.run(serve(arguments.site, config, settings.redis_url, settings.metrics_address))
 
 
 if __name__ == "__main__":

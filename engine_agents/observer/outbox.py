@@ -27,6 +27,7 @@ class Outbox:
         self._max_batches = max_batches
         self._filled = asyncio.Event()
         self._is_reachable = True
+        self.taken_batches = 0
         self.dropped_batches = 0
 
     @property
@@ -36,6 +37,7 @@ class Outbox:
 
     def put(self, batch: SampleBatch) -> None:
         """Add a batch; with a full box the oldest one goes."""
+        self.taken_batches += 1
         if len(self._waiting) >= self._max_batches:
             self._waiting.popleft()
             self.dropped_batches += 1

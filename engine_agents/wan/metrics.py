@@ -6,28 +6,17 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from control.metric_catalogue import Process, metric
 from engine_agents.wan.link import ShapedLink
 
-_GAUGES: tuple[tuple[str, str, Callable[[ShapedLink], float]], ...] = (
-    ("pdd_kv_transfers_in_flight", "Transfers on the link now.", lambda link: len(link.transfers)),
-    ("pdd_link_streams", "Connections of those transfers.", lambda link: len(link.flows)),
-    ("pdd_link_queue_depth", "Transfers that wait for a place on the link.", lambda link: link.waiting_transfers),
-    (
-        "pdd_link_longest_wait_seconds",
-        "How long the transfer that waits longest has waited so far.",
-        lambda link: link.longest_wait_s,
-    ),
-    (
-        "pdd_link_queued_bytes",
-        "Bytes read that wait for the link.",
-        lambda link: sum(flow.queued_bytes for flow in link.flows),
-    ),
-    (
-        "pdd_link_utilization_ratio",
-        "Bytes per second over the last second / capacity.",
-        lambda link: link.utilization(),
-    ),
-)
+_GAUGES: dict[str, Callable[[ShapedLink], float]] = {
+    "pdd_kv_transfers_in_flight": lambda link: len(link.transfers),
+    "pdd_link_streams": lambda link: len(link.flows),
+    "pdd_link_queue_depth": lambda link: link.waiting_transfers,
+    "pdd_link_longest_wait_seconds": lambda link: link.longest_wait_s,
+    "pdd_link_queued_bytes": lambda link: sum(flow.queued_bytes for flow in link.flows),
+    "pdd_link_utilization_ratio": lambda link: link.utilization(),
+}
 
 
 class LinkCollector(Collector):
@@ -38,8 +27,9 @@ class LinkCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families, as they stand now."""
-        for name, text, value in _GAUGES:
-            gauge = GaugeMetricFamily(name, text, labels=("link",))
+        for name, value in _GAUGES.items():
+            facts = metric(Process.WAN, name)
+            gauge = GaugeMetricFamily(name, facts.text, labels=facts.labels)
             for link in self._links:
                 gauge.add_metric((link.name,), value(link))
             yield gauge
@@ -48,23 +38,23 @@ class LinkCollector(Collector):
         yield self._waits()
 
     def _sent(self) -> Metric:
-        labels = ("link", "pipeline", "service_class")
-        sent = CounterMetricFamily("pdd_kv_transfer_bytes", "KV bytes that entered the link.", labels=labels)
+        facts = metric(Process.WAN, "pdd_kv_transfer_bytes")
+        sent = CounterMetricFamily(facts.family, facts.text, labels=facts.labels)
         for link in self._links:
             for (pipeline, service_class), count in link.bytes_by.items():
                 sent.add_metric((link.name, pipeline, service_class), count)
         return sent
 
     def _cut(self) -> Metric:
-        cut = CounterMetricFamily("pdd_link_cut_transfers", "Transfers cut by an operator.", labels=("link",))
+        facts = metric(Process.WAN, "pdd_link_cut_transfers")
+        cut = CounterMetricFamily(facts.family, facts.text, labels=facts.labels)
         for link in self._links:
             cut.add_metric((link.name,), link.cut_transfers_total)
         return cut
 
     def _waits(self) -> Metric:
-        waits = HistogramMetricFamily(
-            "pdd_link_queue_wait_seconds", "How long transfers waited for a place on the link.", labels=("link",)
-        )
+        facts = metric(Process.WAN, "pdd_link_queue_wait_seconds")
+        waits = HistogramMetricFamily(facts.family, facts.text, labels=facts.labels)
         for link in self._links:
             waits.add_metric((link.name,), link.waits.cumulative(), link.waits.sum_s)
         return waits

@@ -1,9 +1,13 @@
 """The whole fleet on emulated nodes, through its own command line and the OpenAI client."""
 
+import json
+
 import httpx
 import openai
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from control.metric_catalogue import METRICS, Process
 from tests.embedded import last_json_line
 from tests.processes import wait_until
 
@@ -96,3 +100,43 @@ def test_what_cannot_be_done_is_one_plain_sentence(emulated_fleet, tmp_path):
     assert refused.returncode == 1
     assert "Traceback" not in refused.stderr
     assert "no_such_field" in refused.stderr or "policy" in refused.stderr.lower()
+
+
+def scraped(text):
+    """What a process emits: type, help and the label names of each family, by the name it is scraped under."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = {frozenset(sample.labels) - {"le"} for sample in family.samples}
+        found[name] = family.type, family.documentation, labels
+    return found
+
+
+def test_every_process_emits_what_the_catalogue_says_and_nothing_else(emulated_fleet):
+    emulated_fleet.pdd("check", "handoff", "--requests", "12", "--json", timeout_s=240)
+    ports = json.loads((emulated_fleet.data / "ports.json").read_text())
+    addresses = {
+        Process.GATEWAY: [emulated_fleet.gateway_url],
+        Process.NODE: [f"http://127.0.0.1:{ports['nodes']}/nodes/{name}" for name in ("ams-p-01", "fra-md-01")],
+        Process.WAN: [f"http://127.0.0.1:{ports['wan.admin']}"],
+        Process.WEB: [emulated_fleet.web_url],
+        Process.TELEMETRY: [f"http://127.0.0.1:{ports['telemetry.metrics']}"],
+        Process.WORKER: [f"http://127.0.0.1:{ports['worker.metrics']}"],
+        Process.OBSERVER: [f"http://127.0.0.1:{ports[f'observer-{site}.metrics']}" for site in ("ams", "fra")],
+        Process.AGENT: [f"http://127.0.0.1:{ports[f'agent-{site}.metrics']}" for site in ("ams", "fra")],
+    }
+    assert set(addresses) == set(Process)
+    for process, urls in addresses.items():
+        expected = {one.name: one for one in METRICS if one.process is process}
+        for url in urls:
+            reply = httpx.get(f"{url}/metrics", trust_env=False, timeout=30).raise_for_status()
+            own = {
+                name: found
+                for name, found in scraped(reply.text).items()
+                if not name.startswith(("process_", "python_"))
+            }
+            assert set(own) == set(expected), url
+            for name, (kind, text, labels) in own.items():
+                facts = expected[name]
+                assert (kind, text) == (facts.kind, facts.text), name
+                assert labels <= {frozenset(facts.labels)}, (name, labels)
