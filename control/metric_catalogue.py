@@ -64,7 +64,13 @@ class MetricFacts:
 
 
 # Histograms of values of both signs have no sum: it would not only grow.
-_WITHOUT_SUM = frozenset({"pdd_prefix_hit_prediction_error_ratio", "pdd_transfer_prediction_error_ratio"})
+_WITHOUT_SUM = frozenset(
+    {
+        "pdd_prefix_hit_prediction_error_ratio",
+        "pdd_drc_hit_prediction_error_ratio",
+        "pdd_transfer_prediction_error_ratio",
+    }
+)
 
 
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
@@ -84,6 +90,12 @@ _GATEWAY = (
         "pdd_prefix_hit_prediction_error_ratio",
         "site",
         "(predicted - engine-reported) cached tokens on P / prompt tokens.",
+    ),
+    (
+        _H,
+        "pdd_drc_hit_prediction_error_ratio",
+        "site",
+        "(predicted - engine-reported) tokens on MD or on their way / prompt tokens.",
     ),
     (_C, "pdd_repulls_total", "site", "Times MD had lost a prompt's KV and pulled it again."),
     (_C, "pdd_eager_tokens_total", "site", "Tokens made by relay nodes."),
@@ -120,6 +132,12 @@ _GATEWAY = (
         "pdd_policy_canary_revision_info",
         "site revision",
         "The revision that some requests run under before it holds.",
+    ),
+    (
+        _G,
+        "pdd_link_waiting_transfers",
+        "site link",
+        "Transfers that wait for a link that no WAN relay shapes.",
     ),
     (_G, "pdd_cache_lag_tokens", "site node", "Tokens that P has and a main node lacks, on their way."),
     (_G, "pdd_stranded_kv_bytes", "site node", "Bytes leased while nobody reads them."),

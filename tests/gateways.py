@@ -215,6 +215,7 @@ class Rig:
         state = await self.state()
         counts = {key: state[key] for key in _COUNTED_IN_GATEWAY}
         counts["link_queued_bytes"] = sum(state["link_queued_bytes"].values())
+        counts["link_places"] = state["link_places"]
         counts["transfers_awaited"] = len(self.gateway.state.ends_of_transfers)
         counts |= {f"gateway:{name}": count for name, count in state["nodes"].items()}
         for name, client in self.nodes.items():

@@ -133,6 +133,8 @@ class RequestStoryOut(RequestOut):
     handoff_batches: int
     expected_recomputed_tokens: int | None
     recomputed_tokens: int | None
+    reported_drc_tokens: int | None = Field(description="Of the prompt, what MD's engine had or was getting already.")
+    extend_resident_tokens: int | None = Field(description="What MD's engine had when it went on from the cut.")
     caught_up_tokens: int
     repulls: int
     gateway_overhead_s: float

@@ -329,10 +329,11 @@ _LINK_FIELDS: tuple[PolicyField, ...] = (
         FieldKind.INTEGER,
         "transfers",
         64,
-        "At most this many transfers send at once; more wait, by priority of their class, then by arrival.",
+        "At most this many transfers send at once; more wait, by priority of their class, then by arrival: "
+        "in the WAN relay, or in the gateway where stock engines send past it.",
         1,
         100_000,
-        enforced_by=("WAN relay",),
+        enforced_by=("WAN relay", "gateway"),
     ),
 )
 _POOL_FIELDS: tuple[PolicyField, ...] = tuple(

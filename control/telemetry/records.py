@@ -26,7 +26,9 @@ class RequestRecord(msgspec.Struct, array_like=True, frozen=True):
 
     Times are seconds; `received_at_s` is Unix time, all others durations. `outcome` is a value of
     `control.domain.outcome.Outcome`. Ratios run from 0 to 1. None means "does not apply or not reported".
-    `cache_lag_s` is how long P had the prompt's KV and MD had not, until this record was made.
+    `cache_lag_s` is how long P had the prompt's KV and MD had not, until this record was made. MD's engine reported
+    `reported_drc_tokens` of the prompt as its own or on their way when it pulled, and `extend_resident_tokens` of
+    prompt and eager tokens as its own when it went on from them.
     """
 
     request_id: str
@@ -82,6 +84,8 @@ class RequestRecord(msgspec.Struct, array_like=True, frozen=True):
     relay_was_at_ceiling: bool = False
     trace_id: str = ""
     cache_lag_s: float | None = None
+    reported_drc_tokens: int | None = None
+    extend_resident_tokens: int | None = None
 
     @property
     def prefix_hit_rate(self) -> float | None:
@@ -94,6 +98,13 @@ class RequestRecord(msgspec.Struct, array_like=True, frozen=True):
     def predicted_prefix_hit_rate(self) -> float:
         """The same as the gateway's index foretold it."""
         return self.predicted_prefix_tokens / self.input_tokens if self.input_tokens else 0.0
+
+    @property
+    def reported_drc_hit_rate(self) -> float | None:
+        """`drc_hit_rate` as MD's engine reported it."""
+        if self.reported_drc_tokens is None or not self.input_tokens:
+            return None
+        return self.reported_drc_tokens / self.input_tokens
 
     @property
     def drc_hit_rate(self) -> float:

@@ -183,6 +183,8 @@ def request_row(record: RequestRecord) -> dict[str, Any]:
         "predicted_transfer_s": rounded(record.predicted_transfer_s),
         "transfer_s": rounded(record.transfer_s),
         "pulled_tokens": record.pulled_tokens,
+        "reported_drc_hit_rate": rounded(record.reported_drc_hit_rate),
+        "extend_resident_tokens": record.extend_resident_tokens,
         "repulls": record.repulls,
         "predicted_hit_rate": rounded(record.predicted_prefix_hit_rate),
         "expected_recomputed_tokens": record.expected_recomputed_tokens,

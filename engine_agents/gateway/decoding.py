@@ -65,7 +65,7 @@ async def decode(
         if on_first is not None:
             on_first()
             on_first = None
-        work = chunk.pdd or work
+        work = chunk.work(had_kv_params=kv_params is not None) or work
         is_engine_done = x.accept(turn, node.name, chunk)
         is_over = x.commit.is_done and not is_engine_done and bool(chunk.choices)
         return not (is_over or x.answer.is_clogged)

@@ -19,7 +19,9 @@ from engine_agents.gateway.openai_schema import GenerationRequest
 from engine_agents.gateway.prompt import Prompt
 from engine_agents.gateway.state import GatewayState, RelayPool
 from engine_agents.gateway.tenants import ANYBODY, Caller
-from engine_agents.gateway.timeline import Timeline
+from engine_agents.gateway.timeline import Stage, Timeline
+
+SHORTEST_QUEUE_S = 0.001  # below that nothing was waited for
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +78,8 @@ class Facts:
     caught_up_tokens: int = 0
     repulls: int = 0
     resumes: int = 0
+    reported_drc_tokens: int | None = None
+    extend_resident_tokens: int | None = None
     first_route: Route | None = None
 
 
@@ -116,6 +120,8 @@ class Exchange:
         transfer_s = work.pull_s if work.pull_s is not None else seconds
         predicted_s = None
         if facts.transfer_s is None:
+            if work.resident_tokens is not None:
+                facts.reported_drc_tokens = work.resident_tokens + (work.waited_bytes_tokens or 0)
             facts.transfer_s = transfer_s  # the one that was predicted; a later one makes good for a loss
             predicted_s = facts.first_route.inputs.predicted_transfer_s if facts.first_route else None
         if work.pulled_tokens is not None:
@@ -124,6 +130,11 @@ class Exchange:
             facts.pulled_bytes = (facts.pulled_bytes or 0) + work.pulled_bytes
         if link is not None:
             self.state.on_transfer(link.name, pipeline, transfer_s, work.pulled_bytes or 0, predicted_s)
+
+    def note_queue(self, start_s: float, queued_s: float | None) -> None:
+        """Note that a node let the request wait for a slot, from then on."""
+        if queued_s is not None and queued_s >= SHORTEST_QUEUE_S:
+            self.timeline.add(Stage.QUEUE, start_s, start_s + queued_s)
 
     def note_arrival(self) -> None:
         """MD has the prompt's KV."""
@@ -229,6 +240,8 @@ class Exchange:
             repulls=facts.repulls,
             predicted_direct_ttft_s=inputs.predicted_direct_ttft_s if inputs else 0.0,
             relay_was_at_ceiling=inputs.relay_was_at_ceiling if inputs else False,
+            reported_drc_tokens=facts.reported_drc_tokens,
+            extend_resident_tokens=facts.extend_resident_tokens,
             cache_lag_s=self._cache_lag_s(elapsed_s) if route else None,
         )
 

@@ -261,6 +261,8 @@ def _explain(x: Exchange) -> dict[str, Any]:
         "pulled_tokens": facts.pulled_tokens,
         "pulled_bytes": facts.pulled_bytes,
         "drc_hit_rate": route.inputs.drc_hit_rate,
+        "reported_drc_tokens": facts.reported_drc_tokens,
+        "extend_resident_tokens": facts.extend_resident_tokens,
         "prefix_hit_rate": None if cached is None else cached / len(x.prompt),
         "expected_recomputed_tokens": facts.expected_recomputed_tokens,
         "recomputed_tokens": facts.recomputed_tokens,

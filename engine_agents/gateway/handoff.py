@@ -7,18 +7,28 @@ cancellation, as when the client goes, drops the transfer; an answer that merely
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from control.domain.commit import Side, Turn
 from control.domain.handoff import HandoffKnobs, HandoffMode, HandoffStep, choose_handoff_mode, next_handoff_step
 from control.domain.topology import Node, Role
 from engine_agents.gateway.decoding import decode, decode_to_end
 from engine_agents.gateway.exchange import Exchange, note_failure
+from engine_agents.gateway.handoff_events import (
+    Arrived,
+    CaughtUp,
+    Event,
+    MainLost,
+    Prefilled,
+    RelayEnded,
+    RelayLost,
+    TaskFailed,
+)
 from engine_agents.gateway.node_errors import NodeError, TransferRefusedError
 from engine_agents.gateway.node_replies import Reply
 from engine_agents.gateway.planning import Plan, another_node, with_nodes
 from engine_agents.gateway.prompt import Prompt
-from engine_agents.gateway.recompute import forget_evicted, recompute_limit
+from engine_agents.gateway.recompute import forget_evicted, recompute_limit, unkept_tokens
 from engine_agents.gateway.timeline import Stage
 from engine_agents.gateway.transfers import (
     Transfer,
@@ -33,56 +43,6 @@ log = logging.getLogger(__name__)
 MAX_RELAY_STARTS = 3
 MAX_TRANSFER_STARTS = 3
 RETRY_PAUSE_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Prefilled:
-    """The prompt's KV is on P."""
-
-
-@dataclass(frozen=True, slots=True)
-class RelayEnded:
-    """The relay's stream has ended by itself, or the answer is complete."""
-
-    turn: Turn
-
-
-@dataclass(frozen=True, slots=True)
-class RelayLost:
-    """The relay, or P before it, failed."""
-
-    turn: Turn
-    error: NodeError
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """MD has the prompt's KV."""
-
-
-@dataclass(frozen=True, slots=True)
-class MainLost:
-    """The transfer or a catch-up batch failed."""
-
-    error: NodeError
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFailed:
-    """A task failed as none should."""
-
-    error: Exception
-
-
-@dataclass(frozen=True, slots=True)
-class CaughtUp:
-    """MD has computed the KV of the first `tokens` eager tokens, and would go on with the reply's token."""
-
-    tokens: int
-    reply: Reply
-
-
-Event = Prefilled | RelayEnded | RelayLost | Arrived | MainLost | CaughtUp | TaskFailed
 
 
 async def run_relay(x: Exchange, plan: Plan) -> None:
@@ -347,7 +307,8 @@ class _Relay:
             x.timeline.add(Stage.HANDOFF, start_s, first_s)
             x.facts.handoff_stall_s = first_s - start_s
 
-        pending = x.facts.expected_recomputed_tokens = self.answered_tokens - self.caught_up_tokens
+        pending = self.answered_tokens - self.caught_up_tokens
+        x.facts.expected_recomputed_tokens = pending + unkept_tokens(x, self.plan, self.caught_up_tokens)
         limit = recompute_limit(x, self.plan, pending)
         try:
             work = await decode_to_end(x, turn, main, x.current_prompt(), on_first=on_first, max_computed_tokens=limit)
@@ -357,7 +318,9 @@ class _Relay:
         finally:
             if first_s is not None:
                 x.timeline.add(Stage.MAIN_DECODE, first_s)
+        x.note_queue(start_s, work.queued_s)
         x.facts.recomputed_tokens = work.computed_tokens
+        x.facts.extend_resident_tokens = work.resident_tokens
 
     async def _pull_again(self, error: TransferRefusedError) -> None:
         """MD evicted the prompt's KV before it could go on from it; sending it once more beats computing it there."""

@@ -92,6 +92,7 @@ class _PrefixMetrics:
         self._prefix_hit = make.histogram("pdd_prefix_hit_ratio", _RATIOS)[()]
         self._drc_hit = make.histogram("pdd_drc_hit_ratio", _RATIOS)[()]
         self._hit_error = make.histogram("pdd_prefix_hit_prediction_error_ratio", _ERROR_RATIOS)[()]
+        self._drc_error = make.histogram("pdd_drc_hit_prediction_error_ratio", _ERROR_RATIOS)[()]
         self._repulls = make.counter("pdd_repulls")
 
     def count(self, record: RequestRecord) -> None:
@@ -101,6 +102,8 @@ class _PrefixMetrics:
             self._prefix_hit.observe(hit_rate)
             self._hit_error.observe(record.predicted_prefix_hit_rate - hit_rate)
         self._drc_hit.observe(record.drc_hit_rate)
+        if (reported := record.reported_drc_hit_rate) is not None:
+            self._drc_error.observe(record.drc_hit_rate - reported)
         if record.repulls:
             self._repulls[()] += record.repulls
 
@@ -155,6 +158,7 @@ class _Gauges:
         self._site = site
         self._in_flight = make.gauge("pdd_requests_in_flight")
         self._transfers = make.gauge("pdd_kv_transfers_in_flight")
+        self._waiting = make.gauge("pdd_link_waiting_transfers")
         self._relay_use = make.gauge("pdd_relay_utilization_ratio")
         self._mismatches = make.gauge("pdd_handoff_token_mismatches")
         self._dropped = make.gauge("pdd_telemetry_dropped_records")
@@ -170,10 +174,19 @@ class _Gauges:
         self._transfers.labels(self._site).set(state.index.transfers)
         self._mismatches.labels(self._site).set(state.token_mismatches)
         self._dropped.labels(self._site).set(dropped_records)
-        for gauge in (self._revision, self._canary, self._cache_lag, self._stranded, self._stranded_age):
+        for gauge in (
+            self._revision,
+            self._canary,
+            self._cache_lag,
+            self._stranded,
+            self._stranded_age,
+            self._waiting,
+        ):
             gauge.clear()
         if config is None:
             return
+        for link in config.fleet.links:
+            self._waiting.labels(self._site, link.name).set(state.places.waiting(link.name))
         for node in config.fleet.nodes_of(Role.MAIN):
             self._cache_lag.labels(self._site, node.name).set(state.cache_lag.of_node(node.name))
         for node in config.fleet.nodes_of(Role.PREFILL):

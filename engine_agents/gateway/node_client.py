@@ -96,7 +96,9 @@ class NodeClient:
         if not reply.kv_transfer_params:
             raise NodeRefusedError(node.name, "a prefill came back without kv_transfer_params")
         lease_id = str(reply.kv_transfer_params.get("remote_request_id", ""))
-        return Lease(node, lease_id, reply.kv_transfer_params, reply.usage.cached_tokens if reply.usage else None)
+        queued_s = reply.pdd.queued_s if reply.pdd else None
+        cached_tokens = reply.usage.cached_tokens if reply.usage else None
+        return Lease(node, lease_id, reply.kv_transfer_params, cached_tokens, queued_s)
 
     async def release(self, node: Node, lease_id: str) -> None:
         """Give back a lease that nobody will use; stock engines do not know the call and let it expire."""
@@ -132,7 +134,7 @@ class NodeClient:
         fields = _one_token(model, salt)
         fields["kv_transfer_params"] = kv_params
         try:
-            return _reply(await self._complete(node, _body(fields, prompt)))
+            return _reply(await self._complete(node, _body(fields, prompt)), had_kv_params=True)
         except NodeRefusedError as error:
             raise error_of_pull(node, error) from error
 
@@ -146,7 +148,7 @@ class NodeClient:
         fields = _one_token(model, salt)
         if max_computed_tokens is not None:
             fields["max_computed_tokens"] = max_computed_tokens
-        return _reply(await self._complete(node, _body(fields, prompt)))
+        return _reply(await self._complete(node, _body(fields, prompt)), had_kv_params=False)
 
     def stream(
         self,
@@ -283,6 +285,6 @@ def _body(fields: dict[str, Any], prompt: Prompt) -> Sequence[bytes]:
     return msgspec.json.encode(fields)[:-1], b',"prompt":', *prompt.json_parts, b"}"
 
 
-def _reply(chunk: Chunk) -> Reply:
+def _reply(chunk: Chunk, *, had_kv_params: bool) -> Reply:
     ids = chunk.choices[0].token_ids if chunk.choices else None
-    return Reply(ids[0] if ids else None, chunk.pdd or WorkDone())
+    return Reply(ids[0] if ids else None, chunk.work(had_kv_params=had_kv_params) or WorkDone())

@@ -13,13 +13,19 @@ _GIVEN_UP = frozenset({"abort", "error"})
 
 
 class WorkDone(msgspec.Struct, frozen=True):
-    """What our nodes say they did for a request; stock engines do not say."""
+    """What our nodes say they did for a request; stock engines do not say.
+
+    `resident_tokens` of the prompt were there before, `waited_bytes_tokens` came with another pull, `queued_s` is the
+    wait for a slot.
+    """
 
     computed_tokens: int | None = None
     resident_tokens: int | None = None
     pulled_tokens: int | None = None
     pulled_bytes: int | None = None
     pull_s: float | None = None
+    waited_bytes_tokens: int | None = None
+    queued_s: float | None = None
 
 
 class _TokensDetails(msgspec.Struct, frozen=True):
@@ -27,11 +33,20 @@ class _TokensDetails(msgspec.Struct, frozen=True):
 
 
 class _Usage(msgspec.Struct, frozen=True):
+    prompt_tokens: int = 0
     prompt_tokens_details: _TokensDetails | None = None
 
     @property
     def cached_tokens(self) -> int | None:
         return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
+
+    def own_work(self) -> WorkDone | None:
+        """What the engine computed of a prompt that it was handed no KV for.
+
+        Where it was, `cached_tokens` is no truth of its own: a stock engine repeats the prefill node's figure.
+        """
+        cached = self.cached_tokens
+        return None if cached is None else WorkDone(max(0, self.prompt_tokens - cached), cached)
 
 
 class _Choice(msgspec.Struct, frozen=True):
@@ -51,15 +66,25 @@ class Chunk(msgspec.Struct, frozen=True):
     error: dict[str, Any] | str | None = None
     is_whole: bool = True
 
+    def work(self, *, had_kv_params: bool) -> WorkDone | None:
+        """What the engine says it did, in our nodes' words or in its usage; None where it does not say."""
+        if self.pdd is not None or had_kv_params or self.usage is None:
+            return self.pdd
+        return self.usage.own_work()
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """KV of one prompt, held on a prefill node for one consumer. `params` is what the consumer needs to pull it."""
+    """KV of one prompt, held on a prefill node for one consumer. `params` is what the consumer needs to pull it.
+
+    `queued_s` is how long the prompt waited there for a slot, where the node says so.
+    """
 
     node: Node
     lease_id: str
     params: dict[str, Any]
     cached_tokens: int | None
+    queued_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +125,13 @@ class _Store(msgspec.Struct, frozen=True):
 
 
 class NodeInfo(msgspec.Struct, frozen=True):
-    """What one of our nodes says of itself; `engine_id` is another one after each start."""
+    """What one of our nodes says of itself; `engine_id` is another one after each start.
+
+    KV fits into nodes of the same `fingerprint` only.
+    """
 
     engine_id: str = ""
+    fingerprint: str = ""
     store: _Store = _Store()
 
 

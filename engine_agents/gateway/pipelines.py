@@ -94,7 +94,7 @@ async def _run_direct(x: Exchange, plan: Plan, main: Node) -> None:
         return
     transfer = Transfer(x.state, plan, x.config.fleet.kv_bytes_per_token)
     try:
-        await transfer.may_start()
+        await transfer.may_start(x)
         with await take_lease(x, plan.prefill, plan.prompt, is_first=True) as held:
             x.state.index.add_resident(plan.prefill.name, plan.hashes)
             transfer.prefilled()
@@ -118,6 +118,7 @@ async def _run_direct(x: Exchange, plan: Plan, main: Node) -> None:
                 transfer.broke(error)
                 raise
             x.timeline.add(Stage.MAIN_DECODE, first_s)
+            x.note_queue(start_s + (work.pull_s or 0.0), work.queued_s)
             x.note_transfer(plan.link, plan.route.pipeline.wire, work, first_s - start_s)
     finally:
         transfer.dropped()
@@ -140,7 +141,8 @@ async def _run_outlier(x: Exchange, plan: Plan, relay: Node) -> None:
             x.timeline.add(Stage.KV_RDMA, start_s, first_s)
 
         params = consumer_params(held.lease, None, "", plan.route.pipeline.wire, x.headers.caller.service_class)
-        await decode_to_end(x, turn, relay, plan.prompt, kv_params=params, on_first=on_first)
+        work = await decode_to_end(x, turn, relay, plan.prompt, kv_params=params, on_first=on_first)
+        x.note_queue(start_s + (work.pull_s or 0.0), work.queued_s)
         x.state.relay_held(x.timeline.elapsed_s - first_s)
         x.timeline.add(Stage.RELAY_DECODE, first_s)
 

@@ -20,6 +20,13 @@ def recompute_limit(x: Exchange, plan: Plan, expected_tokens: int) -> int | None
     return recompute_limit_tokens(expected_tokens, x.state.prefill_s_per_token, transfer_s, 2 * setup_s)
 
 
+def unkept_tokens(x: Exchange, plan: Plan, caught_up_tokens: int) -> int:
+    """What MD computed of a last block that is not full, and must compute again: a stock engine keeps whole blocks."""
+    if plan.main is None or not plan.main.is_stock:
+        return 0
+    return (len(plan.prompt) + caught_up_tokens) % x.config.fleet.block_tokens
+
+
 def forget_evicted(x: Exchange, plan: Plan, error: NodeError) -> None:
     """A node that has lost what it pulled must not count as having it."""
     if isinstance(error, TransferRefusedError):

@@ -14,6 +14,7 @@ from engine_agents.gateway.breaker import Breakers
 from engine_agents.gateway.cache_lag import CacheLag
 from engine_agents.gateway.config import RunningConfig
 from engine_agents.gateway.link_load import LinkLoad
+from engine_agents.gateway.link_places import LinkPlaces
 from engine_agents.gateway.node_errors import NodeUnreachableError
 from engine_agents.gateway.pair_breaker import PairBreakers
 
@@ -52,6 +53,7 @@ class GatewayState:
         self.on_transfer = on_transfer
         self.index = PrefixIndex(INDEX_CAPACITY_BLOCKS)
         self.links = LinkLoad(now)
+        self.places = LinkPlaces()
         self.cache_lag = CacheLag()
         self.breakers = Breakers(now)
         self.pairs = PairBreakers(now)
@@ -64,6 +66,7 @@ class GatewayState:
         self.max_model_lens: dict[str, int] = {}
         self.leases: set[object] = set()
         self.stranded: dict[str, StrandedKv] = {}
+        self.fingerprints: dict[str, str] = {}
         self.ends_of_transfers: dict[str, asyncio.Event] = {}
         self.prefill_s_per_token = DEFAULT_PREFILL_S_PER_TOKEN
         self._whole_token_ids: dict[str, set[int]] = {}
@@ -136,7 +139,9 @@ class GatewayState:
         return task
 
     def adopt(self, config: RunningConfig) -> None:
-        """Forget what was known of nodes that left the fleet or moved."""
+        """Forget what was known of nodes that left the fleet or moved, and obey the limits of links."""
+        links = config.fleet.links
+        self.places.set_limits({link.name: config.policy.link(link.name).max_transfers for link in links})
         nodes = {node.name: node.url for node in config.fleet.nodes}
         for name, url in self._known_nodes.items():
             if nodes.get(name) != url:
@@ -144,6 +149,7 @@ class GatewayState:
                 self.breakers.succeeded(name)
                 self.pairs.forget(name)
                 self.stranded.pop(name, None)
+                self.fingerprints.pop(name, None)
         self._known_nodes = nodes
         revisions = {config.revision, config.canary.revision if config.canary else config.revision}
         self.pools_at_ceiling = {pool for pool in self.pools_at_ceiling if pool[2] in revisions}
@@ -164,6 +170,7 @@ class GatewayState:
             "transfers": self.index.transfers,
             "link_transfers": self.links.count,
             "link_queued_bytes": self.links.left_bytes(),
+            "link_places": self.places.taken,
             "transfers_in_background": self.transfers_in_background,
             "tasks": len(self._tasks),
             "index_resident_blocks": {name: self.index.resident_blocks(name) for name in self._known_nodes},

@@ -57,7 +57,8 @@ async def take_lease(x: Exchange, node: Node, prompt: Prompt, *, is_first: bool)
     with x.state.work_on(node):
         lease = await x.client.prefill(node, prompt, x.request.model, x.salt)
     if is_first:
-        x.timeline.add(Stage.PREFILL, start_s)
+        x.note_queue(start_s, lease.queued_s)
+        x.timeline.add(Stage.PREFILL, start_s + (lease.queued_s or 0.0))
         x.facts.prefill_node = node.name
         x.facts.cached_tokens = lease.cached_tokens
         x.facts.prefilled_s = x.timeline.elapsed_s
@@ -90,16 +91,29 @@ class Transfer:
         state.links.begin(self.transfer_id, plan.link, plan.send_tokens * kv_bytes_per_token)
         self._target = plan.main.name
         self._send_tokens = plan.send_tokens
+        self._unshaped_link = _link_without_relay(plan)
+        self._has_place = False
         self._pair = (plan.prefill.name if plan.prefill else "", plan.main.name)
         state.pairs.begin(self._pair, self)
 
-    async def may_start(self) -> None:
-        """Return when the pull may begin.
+    async def may_start(self, x: Exchange) -> None:
+        """Return when the prefill for it may begin; the wait becomes a stage of the request.
 
         Our nodes never fetch a block twice; a stock engine would, so there an overlapping pull waits for the first.
+        Where no relay shapes the link, a transfer waits here for its place.
         """
-        for event in self._waits_for:
-            await event.wait()
+        if not self._waits_for and not self._unshaped_link:
+            return
+        start_s = x.timeline.elapsed_s
+        try:
+            for event in self._waits_for:
+                await event.wait()
+            if self._unshaped_link:
+                priority = x.config.policy.service_class(x.headers.caller.service_class).link_priority
+                await self._state.places.take(self._unshaped_link, priority)
+                self._has_place = True
+        finally:
+            x.timeline.add(Stage.QUEUE, start_s)
 
     def prefilled(self) -> None:
         """P has the KV: from now on MD's cache lags behind P's."""
@@ -124,12 +138,22 @@ class Transfer:
     def _end(self, settle: Callable[[str], None]) -> None:
         if self._is_open:
             self._is_open = False
+            if self._has_place:
+                self._state.places.give_back(self._unshaped_link)
             self._end_event.set()
             self._state.ends_of_transfers.pop(self.transfer_id, None)
             settle(self.transfer_id)
             self._state.links.end(self.transfer_id)
             self._state.cache_lag.end(self.transfer_id)
             self._state.pairs.ended(self._pair, self)
+
+
+def _link_without_relay(plan: Plan) -> str:
+    """The link that a transfer crosses where no WAN relay sees it: stock engines take none. Empty for all others."""
+    if plan.link is None or plan.main is None:
+        return ""
+    is_shaped = bool(plan.link.relay_host) and not plan.main.is_stock
+    return "" if is_shaped else plan.link.name
 
 
 def consumer_params(
@@ -159,7 +183,7 @@ async def pull_ahead(x: Exchange, plan: Plan, transfer: Transfer) -> None:
     assert plan.prefill is not None, "KV comes from a prefill node"  # noqa: S101
     assert plan.main is not None, "KV goes to a main node"  # noqa: S101
     try:
-        await transfer.may_start()
+        await transfer.may_start(x)
         with await take_lease(x, plan.prefill, plan.prompt, is_first=False) as held:
             params = consumer_params(
                 held.lease, plan.link, transfer.transfer_id, plan.route.pipeline.wire, x.headers.caller.service_class

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import secrets
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ class Work:
     pull: PullReport = field(default_factory=PullReport)
     cached_tokens: int = 0
     computed_tokens: int = 0
+    queued_s: float = 0.0
 
     def figures(self) -> KvFigures:
         """Where the prompt's KV came from."""
@@ -65,6 +67,7 @@ class Work:
             pulled_bytes=self.pull.pulled_bytes,
             pull_s=round(self.pull.duration_s, 6),
             waited_bytes_tokens=self.pull.waited_tokens,
+            queued_s=round(self.queued_s, 6),
         )
 
 
@@ -140,7 +143,9 @@ class Node:
                 if work.source is not None:
                     cuts = cut_blocks(work.prompt, work.salt, self.block_tokens)
                     work.pull = await self.puller.pull(holder, cuts, work.source, partial(self._head_of, work))
+                queued_since_s = time.monotonic()
                 async with self.admission.slot(), aclosing(self._generate(work)) as steps:
+                    work.queued_s = time.monotonic() - queued_since_s
                     self._check_prefix(work)
                     async for step in steps:
                         if not is_begun:

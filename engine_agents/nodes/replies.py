@@ -15,7 +15,8 @@ class KvFigures:
     """Where a prompt's KV came from, as the engine and the puller counted it.
 
     `resident_tokens` were here before the request, `pulled_tokens` came on its own connection, and
-    `waited_bytes_tokens` on another request's; `computed_tokens` is what the engine computed itself.
+    `waited_bytes_tokens` on another request's; `computed_tokens` is what the engine computed itself. `queued_s` is the
+    wait for a slot, seconds.
     """
 
     computed_tokens: int = 0
@@ -24,6 +25,7 @@ class KvFigures:
     pulled_bytes: int = 0
     pull_s: float = 0.0
     waited_bytes_tokens: int = 0
+    queued_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,3 +137,35 @@ async def test_a_pull_that_waits_goes_on_when_the_first_is_given_up(tmp_path):
         await rig.until(lambda: front.pulls == 2)
         front.hold_pulls.set()
         assert (await second).token_ids == (await rig.alone(prompt, max_tokens=200))[0]
+
+
+async def test_a_stock_link_carries_no_more_transfers_than_the_policy_allows(tmp_path):
+    changes = {**ONE_SHOT, "link.ams-fra.max_transfers": 2, "routing.relay_load_ceiling": 1.0}
+    async with stock_rig(tmp_path, changes, 1) as (rig, fronts):
+        front = fronts["fra-md-01"]
+        front.hold_pulls.clear()
+        asking = [asyncio.create_task(rig.complete(prompt_of(200, seed), max_tokens=400)) for seed in range(4)]
+        await rig.until(lambda: front.pulls_under_way == 2)
+        await rig.until(lambda: rig.gateway.state.places.waiting("ams-fra") == 2)
+        assert front.pulls == 2
+        front.hold_pulls.set()
+        for seed, answer in enumerate(await asyncio.gather(*asking)):
+            assert answer.token_ids == (await rig.alone(prompt_of(200, seed), max_tokens=400))[0]
+        assert await rig.settled() == {}
+        assert front.most_pulls_at_once == 2
+        waited = [record for record in rig.records if any(stage.name == "queue" for stage in record.stages)]
+        assert len(waited) >= 2
+
+
+@pytest.mark.parametrize("changes", [ONE_SHOT, CATCH_UP])
+async def test_what_a_stock_engine_computed_at_the_extend_is_its_own_word(tmp_path, changes):
+    async with stock_rig(tmp_path, changes, 1) as (rig, fronts):
+        prompt = prompt_of(150)
+        answer = await relayed(rig, fronts["fra-md-01"], prompt, 20, max_tokens=200)
+        assert answer.token_ids == (await rig.alone(prompt, max_tokens=200))[0]
+        await rig.settled()
+        (record,) = rig.records
+        extended = len(prompt) + record.eager_tokens
+        assert record.recomputed_tokens + record.extend_resident_tokens == extended
+        assert 0 < record.recomputed_tokens <= record.expected_recomputed_tokens + 1
+        assert record.reported_drc_tokens is None, "a pull's cached tokens are the prefill node's"

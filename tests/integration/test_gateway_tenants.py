@@ -9,6 +9,7 @@ from control.domain.output_bound import MIN_ANSWERS
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT, apply_changes
 from control.domain.topology import Tenant
 from engine_agents.gateway.tenants import ANYBODY, identify, key_hash
+from engine_agents.wan.shaping import ClassShare
 from tests.fleet import MODEL, prompt_of
 from tests.gateways import DIRECT_ALWAYS, ONE_SHOT, gateway_rig
 
@@ -90,11 +91,15 @@ async def test_a_class_that_the_policy_does_not_know_is_a_mistake_where_all_are_
     assert (await ask(rig, "", prompt_of(100), "platinum")).status_code == 400
 
 
-async def test_the_class_goes_with_the_kv_to_the_link(rig):
-    await configure(rig, DIRECT_ALWAYS, ACME)
-    await ask(rig, ACME_KEY, prompt_of(300))
-    assert {service_class for _, service_class in rig.link.bytes_by} <= {"gold", "other"}
-    assert rig.link.bytes_by
+@pytest.mark.parametrize(("changes", "pipeline"), [(DIRECT_ALWAYS, "direct"), (ONE_SHOT, "relay")])
+async def test_the_class_goes_with_the_kv_to_the_link(rig, changes, pipeline):
+    await configure(rig, changes, ACME)
+    rig.link.reshape({"classes": {"gold": ClassShare(priority=1)}})
+    assert (await ask(rig, ACME_KEY, prompt_of(300))).status_code == 200
+    assert await rig.settled() == {}
+    assert set(rig.link.bytes_by) == {(pipeline, "gold")}
+    assert rig.link.bytes_by[pipeline, "gold"] == rig.link.bytes_total > 0
+    assert rig.link.waits.state()["count"] == 1
 
 
 async def test_a_class_decides_what_is_shed_when_the_relay_is_full(rig):
@@ -150,22 +155,45 @@ async def test_unsalted_tenants_share_prefixes(rig):
     assert (await ask(rig, BETA_KEY, prompt)).json()["pdd"]["prefix_hit_rate"] > 0.9
 
 
-async def test_history_makes_an_outlier_of_a_request_without_a_limit(tmp_path):
+async def test_the_clients_limit_makes_an_outlier(rig):
+    await configure(rig, {**ONE_SHOT, "outlier.min_uncached_tokens": 200, "outlier.max_output_tokens": 50}, ACME)
+    for number, (max_tokens, tokens) in enumerate([(50, 300), (51, 300), (50, 199)]):
+        assert (await ask(rig, ACME_KEY, prompt_of(tokens, number), max_tokens=max_tokens)).status_code == 200
+    assert await rig.settled() == {}
+    assert [(record.pipeline, record.reason) for record in rig.records] == [
+        ("outlier", "outlier_short_output"),
+        ("relay", "transfer_long"),
+        ("relay", "transfer_long"),
+    ]
+    outlier = rig.records[0]
+    assert (outlier.output_bound_tokens, outlier.output_bound_source) == (50, "client")
+    assert (outlier.eager_tokens, outlier.pulled_bytes, outlier.main_node) == (outlier.output_tokens, None, "")
+
+
+async def test_what_a_tenants_answers_were_makes_an_outlier_of_a_request_without_a_limit(tmp_path):
     async with gateway_rig(tmp_path, eos_period=4, max_model_len=4000) as rig:
-        await configure(rig, {**ONE_SHOT, "outlier.min_uncached_tokens": 30, "outlier.max_output_tokens": 300}, ACME)
+        await configure(
+            rig, {**ONE_SHOT, "outlier.min_uncached_tokens": 30, "outlier.max_output_tokens": 300}, ACME, BETA
+        )
         content = "tell me about the house over and over again " * 8
 
-        async def chat(number):
-            body = {"model": MODEL, "temperature": 0, "messages": [{"role": "user", "content": f"{number} {content}"}]}
-            headers = {"X-PDD-Explain": "1", "Authorization": f"Bearer {ACME_KEY}"}
-            return (await rig.http.post(f"{rig.url}/v1/chat/completions", json=body, headers=headers)).json()["pdd"]
+        async def chat(number, key=ACME_KEY, **fields):
+            messages = [{"role": "user", "content": f"{number} {content}"}]
+            body = {"model": MODEL, "temperature": 0, "messages": messages, **fields}
+            headers = {"Authorization": f"Bearer {key}"}
+            response = await rig.http.post(f"{rig.url}/v1/chat/completions", json=body, headers=headers)
+            assert response.status_code == 200
+            assert await rig.settled() == {}
+            return rig.records[-1]
 
-        first = await chat(0)
-        assert (first["output_bound_source"], first["pipeline"]) == ("unknown", "relay")
-        for _ in range(MIN_ANSWERS):
-            rig.gateway.state.outputs.add("acme", 40)
-        later = await chat(1)
-        assert (later["output_bound_source"], later["pipeline"]) == ("history", "outlier")
-        assert later["reason"] == "outlier_short_output"
-        assert rig.records[-1].output_bound_tokens == later["output_bound_tokens"] < 300
-        assert await rig.settled() == {}
+        for number in range(MIN_ANSWERS):
+            record = await chat(number)
+            assert (record.output_bound_source, record.pipeline) == ("unknown", "relay")
+        later = await chat(MIN_ANSWERS)
+        assert (later.output_bound_source, later.pipeline) == ("history", "outlier")
+        assert later.reason == "outlier_short_output"
+        assert later.output_bound_tokens <= max(record.output_tokens for record in rig.records[:MIN_ANSWERS])
+        other = await chat(MIN_ANSWERS + 1, BETA_KEY)
+        assert (other.output_bound_source, other.pipeline) == ("unknown", "relay"), "another tenant's answers"
+        limited = await chat(MIN_ANSWERS + 2, max_tokens=2000)
+        assert (limited.output_bound_source, limited.pipeline) == ("client", "relay"), "the client knows better"

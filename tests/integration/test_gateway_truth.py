@@ -166,3 +166,46 @@ async def test_a_lease_that_is_being_read_is_not_released(rig):
     assert reply.json()["released"] == 0
     rig.link.reshape({"paused": False})
     assert (await waiting).token_ids == (await rig.alone(prompt, max_tokens=5))[0]
+
+
+@pytest.mark.parametrize(("changes", "max_tokens"), [(DIRECT_ALWAYS, 5), (ONE_SHOT, 800)])
+async def test_main_decodes_own_word_on_what_it_had_stands_beside_the_prediction(rig, changes, max_tokens):
+    await rig.configure(changes)
+    prompt = prompt_of(320)
+    await rig.complete(prompt, max_tokens=max_tokens)
+    await rig.settled()
+    main = rig.records[0].main_node
+    await rig.complete([*prompt, *prompt_of(100, 1)], max_tokens=max_tokens)
+    await rig.settled()
+    rig.nodes[main].node.engine.store.clear()  # the index does not know
+    await rig.complete([*prompt, *prompt_of(100, 2)], max_tokens=max_tokens)
+    await rig.settled()
+    cold, warm, lost = rig.records
+    assert {record.main_node for record in rig.records} == {main}
+    assert (cold.reported_drc_tokens, cold.drc_resident_tokens) == (0, 0)
+    assert warm.drc_resident_tokens >= 320
+    # The last token of a prompt always counts as computed.
+    assert warm.reported_drc_tokens >= warm.drc_resident_tokens - 1
+    assert (lost.reported_drc_tokens, lost.drc_resident_tokens) == (0, warm.drc_resident_tokens)
+    counted = await metrics(rig)
+    assert counted['pdd_drc_hit_prediction_error_ratio_count{site="ams"}'] == "3.0"
+    assert counted['pdd_drc_hit_prediction_error_ratio_bucket{le="0.5",site="ams"}'] == "2.0"
+
+
+async def test_waiting_for_a_slot_is_a_stage_of_its_own(tmp_path):
+    async with gateway_rig(tmp_path, slots=1, decode_step_s=0.005) as rig:
+        await rig.configure(DIRECT_ALWAYS, urls={"fra-md-02": "http://127.0.0.1:1"})
+        await rig.complete(prompt_of(64, 5), max_tokens=2)  # learns that the second main node is gone
+        rig.records.clear()
+        async with rig.open_stream(prompt_of(100, 1), max_tokens=60) as (_, events):
+            await anext(events)
+            behind = asyncio.create_task(rig.complete(prompt_of(100, 2), max_tokens=2))
+            await rig.until(lambda: rig.nodes["fra-md-01"].node.admission.waiting)
+            async for _ in events:
+                pass
+        assert (await behind).status == 200
+        await rig.settled()
+        first, second = sorted(rig.records, key=lambda record: record.received_at_s)
+        assert "queue" not in {stage.name for stage in first.stages}
+        (queue,) = [stage for stage in second.stages if stage.name == "queue"]
+        assert 0 < queue.end_s - queue.start_s < second.e2e_s
