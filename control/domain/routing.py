@@ -4,7 +4,7 @@
 disagree with the gateway.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -133,7 +133,10 @@ def choose_pipeline(inputs: RouteInputs, knobs: RouteKnobs) -> tuple[Pipeline, R
 
 
 class NodeView(NamedTuple):
-    """A node as the chooser sees it now. `matched_tokens` of the prompt are on it or on their way to it."""
+    """A node as the chooser sees it now. `matched_tokens` of the prompt are on it or on their way to it.
+
+    KV fits into nodes of the same `fingerprint` only; an empty one is not known, and fits all.
+    """
 
     name: str
     site: str
@@ -141,6 +144,7 @@ class NodeView(NamedTuple):
     running: int
     slots: int
     matched_tokens: int
+    fingerprint: str = ""
 
 
 class NodeKnobs(NamedTuple):
@@ -170,6 +174,9 @@ class Route:
     inputs: RouteInputs
 
 
+NO_LINKS: Mapping[tuple[str, str], float] = {}
+
+
 def choose_nodes(
     input_tokens: int,
     prefill: Sequence[NodeView],
@@ -178,21 +185,26 @@ def choose_nodes(
     knobs: NodeKnobs,
     *,
     blocked: Collection[tuple[str, str]] = (),
+    transfer_s: Mapping[tuple[str, str], float] = NO_LINKS,
 ) -> NodeChoice:
     """Filter, score, pick, for each role; the relay node stands at the prefill node's site, KV reaches it directly.
 
     `blocked` are pairs of prefill and main between which transfers break; where only such are left, they are tried.
+    `transfer_s` says, by the sites of prefill and main, how long the whole prompt's KV would need now.
     """
     chosen_prefill = best_node(input_tokens, prefill, knobs)
     if chosen_prefill is None:
         return NodeChoice(None, None, None)
-    beside = [view for view in relay if view.site == chosen_prefill.site]
+    site = chosen_prefill.site
+    beside = [view for view in fitting(relay, chosen_prefill.fingerprint) if view.site == site]
     chosen_relay = best_node(input_tokens, beside, knobs)
+    mains = fitting(main, chosen_prefill.fingerprint)
+    costs = link_costs(site, mains, transfer_s)
     chosen_main = None
     if blocked:
-        open_mains = [view for view in main if (chosen_prefill.name, view.name) not in blocked]
-        chosen_main = best_node(input_tokens, open_mains, knobs)
-    chosen_main = chosen_main or best_node(input_tokens, main, knobs)
+        open_mains = [view for view in mains if (chosen_prefill.name, view.name) not in blocked]
+        chosen_main = best_node(input_tokens, open_mains, knobs, costs)
+    chosen_main = chosen_main or best_node(input_tokens, mains, knobs, costs)
     return NodeChoice(
         chosen_prefill.name,
         chosen_relay.name if chosen_relay else None,
@@ -200,8 +212,32 @@ def choose_nodes(
     )
 
 
-def best_node(input_tokens: int, views: Sequence[NodeView], knobs: NodeKnobs) -> NodeView | None:
-    """The eligible node of the highest score; the earlier one of equals, so that a test can say which."""
+def fitting(views: Sequence[NodeView], fingerprint: str) -> Sequence[NodeView]:
+    """The nodes that can read KV of a fingerprint, as far as anybody knows."""
+    if not fingerprint:
+        return views
+    return [view for view in views if view.fingerprint in {"", fingerprint}]
+
+
+def link_costs(
+    source: str, views: Sequence[NodeView], transfer_s: Mapping[tuple[str, str], float]
+) -> Mapping[str, float]:
+    """What the way from a site counts against each node's site; nothing where all stand at one."""
+    sites = {view.site for view in views if view.is_eligible}
+    if len(sites) <= 1:
+        return {}
+    seconds = {site: transfer_s.get((source, site), 0.0) for site in sites}
+    shortest_s = min(seconds.values())
+    return {site: link_cost(site_s, shortest_s) for site, site_s in seconds.items()}
+
+
+def best_node(
+    input_tokens: int, views: Sequence[NodeView], knobs: NodeKnobs, costs: Mapping[str, float] | None = None
+) -> NodeView | None:
+    """The eligible node of the highest score; the earlier one of equals, so that a test can say which.
+
+    `costs` count against nodes by their site.
+    """
     eligible = [view for view in views if view.is_eligible and view.slots > 0]
     if len(eligible) <= 1:
         return eligible[0] if eligible else None
@@ -209,10 +245,21 @@ def best_node(input_tokens: int, views: Sequence[NodeView], knobs: NodeKnobs) ->
     for view in eligible:
         mean_load += view.running / view.slots
     mean_load /= len(eligible)
-    return max(
-        eligible,
-        key=lambda view: node_score(view.running / view.slots, view.matched_tokens, input_tokens, mean_load, knobs),
-    )
+
+    def score(view: NodeView) -> float:
+        own = node_score(view.running / view.slots, view.matched_tokens, input_tokens, mean_load, knobs)
+        return own - costs.get(view.site, 0.0) if costs else own
+
+    return max(eligible, key=score)
+
+
+@compiled
+def link_cost(transfer_s: float, shortest_s: float) -> float:
+    """How much slower a way is than the shortest: 0 for that itself, 0.5 where it takes twice as long, 1 at most.
+
+    On the scale of a load: a node behind a way twice as long is chosen while it is half a pool's slots less busy.
+    """
+    return 1.0 - shortest_s / transfer_s if transfer_s > shortest_s else 0.0
 
 
 @compiled

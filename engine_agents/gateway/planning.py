@@ -1,12 +1,14 @@
 """From the moment's state to a routing decision: gathers what the pure rules look at, and lets them decide."""
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from control.domain.policy import Policy
 from control.domain.prefix import PrefixIndex, PrefixMatch
 from control.domain.routing import (
     HIT_RULE_OFF,
+    NO_LINKS,
     NodeChoice,
     NodeKnobs,
     NodeView,
@@ -18,6 +20,8 @@ from control.domain.routing import (
     best_node,
     choose_nodes,
     choose_pipeline,
+    fitting,
+    link_costs,
     relay_at_ceiling,
 )
 from control.domain.topology import Link, Node, NodeState, Role
@@ -57,7 +61,15 @@ def plan_route(x: Exchange, excluded: Collection[str], *, trust_breakers: bool =
     relays = _views(x, Role.RELAY, matches, excluded, trust_breakers=trust_breakers)
     mains = _views(x, Role.MAIN, matches, excluded, trust_breakers=trust_breakers)
     knobs = node_knobs(x.config.policy)
-    choice = choose_nodes(len(prompt), prefills, relays, mains, knobs, blocked=x.state.pairs.blocked())
+    choice = choose_nodes(
+        len(prompt),
+        prefills,
+        relays,
+        mains,
+        knobs,
+        blocked=x.state.pairs.blocked(),
+        transfer_s=_transfer_s(x, len(prompt), mains),
+    )
     if choice.prefill is None:
         return _without_prefill(x, prompt, matches, mains, knobs)
     inputs, link = _inputs(x, prompt, matches, choice)
@@ -75,8 +87,12 @@ def plan_route(x: Exchange, excluded: Collection[str], *, trust_breakers: bool =
 def another_node(x: Exchange, plan: Plan, role: Role, site: str | None = None) -> Node | None:
     """A node of the role that has not failed this request, preferably with its prefix; None if there is none."""
     views = _views(x, role, _Matches(x.state.index, plan.hashes), x.excluded, trust_breakers=True)
-    beside = [view for view in views if site is None or view.site == site]
-    best = best_node(len(plan.prompt), beside, node_knobs(x.config.policy))
+    beside: Sequence[NodeView] = [view for view in views if site is None or view.site == site]
+    tokens, costs = len(plan.prompt), None
+    if plan.prefill and role is not Role.PREFILL:
+        beside = fitting(beside, x.state.fingerprints.get(plan.prefill.name, ""))
+        costs = link_costs(plan.prefill.site, beside, _transfer_s(x, tokens, beside))
+    best = best_node(tokens, beside, node_knobs(x.config.policy), costs)
     return x.config.node(best.name) if best else None
 
 
@@ -130,8 +146,23 @@ def _views(
             and (not trust_breakers or state.breakers.allows(name))
         )
         matched_tokens = (resident_blocks + in_flight_blocks) * block_tokens
-        views.append(NodeView(name, node.site, is_eligible, state.load(name), node.slots, matched_tokens))
+        fingerprint = state.fingerprints.get(name, "")
+        views.append(NodeView(name, node.site, is_eligible, state.load(name), node.slots, matched_tokens, fingerprint))
     return views
+
+
+def _transfer_s(x: Exchange, tokens: int, mains: Sequence[NodeView]) -> Mapping[tuple[str, str], float]:
+    """How long the KV of so many tokens would need now from each site to those of these nodes, if ever."""
+    targets = {view.site for view in mains}
+    if len(targets) <= 1:
+        return NO_LINKS
+    size_bytes = tokens * x.config.fleet.kv_bytes_per_token
+    seconds = {}
+    for source in {site.name for site in x.config.fleet.sites}:
+        for target in targets - {source}:
+            link = x.config.link(source, target)
+            seconds[source, target] = math.inf if link is None else x.state.links.predict_s(link, size_bytes, ())
+    return seconds
 
 
 def _inputs(x: Exchange, prompt: Prompt, matches: _Matches, choice: NodeChoice) -> tuple[RouteInputs, Link | None]:

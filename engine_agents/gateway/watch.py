@@ -67,5 +67,6 @@ class NodeWatch:
             log.info("%s was restarted: nothing is known of its cache", node.name)
             self._state.index.drop_node(node.name)
         self._engine_ids[node.url] = info.engine_id
+        self._state.fingerprints[node.name] = info.fingerprint
         if info.store.capacity_tokens:
             self._state.index.set_capacity(node.name, info.store.capacity_tokens // block_tokens)

@@ -14,6 +14,7 @@ from control.domain.routing import (
     best_node,
     choose_nodes,
     choose_pipeline,
+    link_cost,
     relay_at_ceiling,
 )
 
@@ -86,8 +87,16 @@ def test_the_ceiling_lets_go_only_below_its_hysteresis() -> None:
 NODE_KNOBS = NodeKnobs(affinity_weight=1.0, max_load_skew=1.5)
 
 
-def view(name: str, *, running: int = 0, matched: int = 0, site: str = "a", is_eligible: bool = True) -> NodeView:
-    return NodeView(name, site, is_eligible, running, 4, matched)
+def view(
+    name: str,
+    *,
+    running: int = 0,
+    matched: int = 0,
+    site: str = "a",
+    is_eligible: bool = True,
+    fingerprint: str = "",
+) -> NodeView:
+    return NodeView(name, site, is_eligible, running, 4, matched, fingerprint)
 
 
 def test_the_node_that_knows_the_prefix_wins() -> None:
@@ -116,3 +125,40 @@ def test_the_relay_node_stands_beside_the_prefill_node() -> None:
 
 def test_without_a_prefill_node_nothing_is_chosen() -> None:
     assert choose_nodes(100, [], [view("r")], [view("m")], NODE_KNOBS) == NodeChoice(None, None, None)
+
+
+P_AT_A = [view("p", site="a", fingerprint="x")]
+
+
+def test_nodes_whose_kv_is_of_another_kind_are_left_out() -> None:
+    relays = [view("r1", fingerprint="y"), view("r2", fingerprint="x", running=3)]
+    mains = [view("m1", site="b", fingerprint="y", matched=100), view("m2", site="b", running=3)]
+    assert choose_nodes(100, P_AT_A, relays, mains, NODE_KNOBS) == NodeChoice("p", "r2", "m2")
+    assert choose_nodes(100, P_AT_A, relays[:1], mains[:1], NODE_KNOBS) == NodeChoice("p", None, None)
+    unknown = [view("p", site="a")]
+    assert choose_nodes(100, unknown, relays, mains, NODE_KNOBS) == NodeChoice("p", "r1", "m1")
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "chosen"),
+    [
+        ({}, {}, "near"),
+        ({"running": 1}, {}, "near"),
+        ({"running": 3}, {}, "far"),
+        ({}, {"matched": 90}, "far"),
+        ({}, {"matched": 40}, "near"),
+        ({"running": 1}, {"matched": 100, "running": 8}, "near"),
+    ],
+)
+def test_the_way_to_main_decode_counts_beside_its_load_and_its_prefix(near, far, chosen) -> None:
+    mains = [view("far", site="c", **far), view("near", site="b", **near)]
+    seconds = {("a", "b"): 1.0, ("a", "c"): 2.0, ("b", "c"): 0.1}
+    assert choose_nodes(100, P_AT_A, [], mains, NODE_KNOBS, transfer_s=seconds).main == chosen
+
+
+def test_a_way_counts_against_the_shortest_one_only() -> None:
+    assert [link_cost(seconds, 2.0) for seconds in (2.0, 4.0, 8.0, float("inf"))] == [0.0, 0.5, 0.75, 1.0]
+    assert link_cost(0.0, 0.0) == 0.0
+    mains = [view("m1", site="b", running=1), view("m2", site="b")]
+    slow = {("a", "b"): 60.0}
+    assert choose_nodes(100, P_AT_A, [], mains, NODE_KNOBS, transfer_s=slow).main == "m2"
