@@ -112,9 +112,15 @@ def links_document(fleet: FleetSnapshot) -> dict[str, Any]:
 
 
 def emulated_document(fleet: FleetSnapshot, ports: dict[str, int]) -> dict[str, Any]:
-    """The emulated nodes' configuration: chips that decode as fast as a small model on one core."""
+    """The emulated nodes' configuration: chips that decode as fast as a small model on one core.
+
+    A chunk of theirs takes at least as long as one of 64 tokens, so smaller last chunks are joined.
+    """
     speed = {
         "prefill_tokens_per_s": 2000.0,
+        "prefill_floor_s": 0.032,
+        "prefill_chunk_tokens": 256,
+        "tail_chunk_min_tokens": 64,
         "decode_step_s": 0.022,
         "decode_step_per_request_s": 0.001,
         "kv_bytes_per_token": fleet.kv_bytes_per_token,

@@ -17,7 +17,7 @@ CHAT = [{"role": "user", "content": "Tell me a long story about a port, a parser
 
 
 def test_every_answer_is_exact_through_all_pipelines_and_both_handoff_modes(emulated_fleet):
-    check = emulated_fleet.pdd("check", "handoff", "--requests", "24", "--json", timeout_s=240)
+    check = emulated_fleet.pdd("check", "handoff", "--requests", "24", "--concurrency", "8", "--json", timeout_s=240)
     found = last_json_line(check.stdout)
     assert found["exact"] == found["requests"] == 24, check.stderr
     assert list(found) == ["requests", "exact", "pipelines", "handoff_modes", "texts", "tool_calls"]

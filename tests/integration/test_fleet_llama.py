@@ -23,6 +23,17 @@ def test_every_answer_is_exact_and_some_were_handed_over(llama_fleet):
     assert sum(found["handoff_modes"].values()) > 0, check.stderr
 
 
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_eight_at_once_are_exact_through_all_pipelines(llama_fleet):
+    check = llama_fleet.pdd("check", "handoff", "--requests", "24", "--concurrency", "8", "--json", timeout_s=850)
+    found = last_json_line(check.stdout)
+    assert found["exact"] == found["requests"] == 24, check.stderr
+    assert set(found["pipelines"]) == {"direct", "relay", "outlier"}
+    assert found["pipelines"]["relay"] > 0
+    assert check.returncode == 0
+
+
 def test_the_openai_client_streams_a_chat_of_a_real_model_through_relay(llama_fleet):
     with openai.OpenAI(
         base_url=f"{llama_fleet.gateway_url}/v1", api_key="none", http_client=httpx.Client(trust_env=False)

@@ -98,8 +98,8 @@ async def test_a_call_that_the_cut_falls_into_is_whole(rig, client, changes, aft
     assert await rig.settled() == {}
 
 
-@pytest.mark.parametrize("changes", [ONE_SHOT, DIRECT_ALWAYS])
-async def test_an_agent_calls_gets_the_result_and_answers(rig, client, changes):
+@pytest.mark.parametrize(("changes", "pipeline"), [(ONE_SHOT, "relay"), (CATCH_UP, "relay"), (DIRECT_ALWAYS, "direct")])
+async def test_an_agent_calls_gets_the_result_and_answers(rig, client, changes, pipeline):
     await configure(rig, changes)
     messages = [{"role": "user", "content": script(CALL)}]
     asked = await client.chat.completions.create(model=MODEL, messages=messages, tools=[TOOL], temperature=0)
@@ -114,6 +114,39 @@ async def test_an_agent_calls_gets_the_result_and_answers(rig, client, changes):
     assert (answered.choices[0].finish_reason, answered.choices[0].message.tool_calls) == ("stop", None)
     assert answered.usage.prompt_tokens > asked.usage.prompt_tokens
     assert answered.usage.prompt_tokens_details.cached_tokens > 0
+    assert await rig.settled() == {}
+    assert [record.pipeline for record in rig.records] == [pipeline] * 2
+
+
+@pytest.mark.parametrize("changes", [ONE_SHOT, CATCH_UP])
+async def test_an_agents_conversation_is_handed_over_in_each_of_its_turns(rig, client, changes):
+    await configure(rig, changes)
+    messages = [{"role": "user", "content": script(CALL)}]
+    chunks = await cut_inside(rig, client, 20, messages=messages, tools=[TOOL])
+    _, _, (call,), finish = message_of(chunks)
+    assert finish == "tool_calls"
+    function = {"name": call["name"], "arguments": call["arguments"]}
+    messages += [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": call["id"], "type": "function", "function": function}],
+        },
+        {
+            "role": "tool",
+            "tool_call_id": call["id"],
+            "content": f"24 degrees <script>It is {'very ' * 60}warm.</script>",
+        },
+    ]
+    chunks = await cut_inside(rig, client, 20, messages=messages, tools=[TOOL])
+    content, _, calls, finish = message_of(chunks)
+    assert (content, calls, finish) == (f"It is {'very ' * 60}warm.", [], "stop")
+    assert await rig.settled() == {}
+    for record in rig.records:
+        assert record.pipeline == "relay"
+        assert 20 <= record.eager_tokens < record.output_tokens
+        assert record.handoff_mode
+    assert rig.records[1].cached_tokens > 0
 
 
 async def test_two_calls_have_their_own_index_and_one_is_dropped_where_one_is_wanted(rig, client):

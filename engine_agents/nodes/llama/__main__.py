@@ -17,16 +17,11 @@ from engine_agents.nodes.serve import serve_node
 
 def main() -> None:
     """Parse the command line and run until SIGTERM or SIGINT."""
-    parser = _parser()
+    parser = command_line()
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
-        settings = ServerSettings(
-            arguments.model or default_model_path(), slots=arguments.slots, max_model_len=arguments.max_model_len
-        )
-        store = BlockStore(arguments.capacity_tokens)
-        rule = ChunkRule(arguments.prefill_chunk_tokens, arguments.tail_chunk_min_tokens)
-        engine = LlamaEngine(settings, model=arguments.model_id, store=store, chunk_rule=rule)
+        engine = engine_of(arguments)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(
                 serve_node(
@@ -43,7 +38,21 @@ def main() -> None:
         parser.error(str(error))
 
 
-def _parser() -> argparse.ArgumentParser:
+def engine_of(arguments: argparse.Namespace) -> LlamaEngine:
+    """The engine that a command line describes.
+
+    Raises:
+        ModelError: it names no model, and there is none by default.
+    """
+    settings = ServerSettings(
+        arguments.model or default_model_path(), slots=arguments.slots, max_model_len=arguments.max_model_len
+    )
+    rule = ChunkRule(arguments.prefill_chunk_tokens, arguments.tail_chunk_min_tokens)
+    return LlamaEngine(settings, model=arguments.model_id, store=BlockStore(arguments.capacity_tokens), chunk_rule=rule)
+
+
+def command_line() -> argparse.ArgumentParser:
+    """What the command line may hold."""
     parser = argparse.ArgumentParser(prog="python -m engine_agents.nodes.llama", description=__doc__)
     parser.add_argument("--name", required=True, help="the node's name in the fleet document")
     parser.add_argument("--host", default="127.0.0.1")

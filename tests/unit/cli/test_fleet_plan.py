@@ -12,6 +12,7 @@ from control.cli.fleet_processes import (
     site_processes,
     store_process,
 )
+from control.domain.prefill import ChunkRule, chunked_prefill_s, plan_chunks
 from control.domain.topology import FleetSnapshot, Role
 
 SECRETS = Secrets("site-secret-value", "session-secret-value", "redis-password-value", "operator-token-value")
@@ -103,3 +104,15 @@ def test_emulated_nodes_get_their_kv_ports_and_the_fleets_kv_size():
     document = emulated_document(fleet, {f"{node.name}.kv": 9100 + index for index, node in enumerate(fleet.nodes)})
     assert [node["kv_port"] for node in document["nodes"]] == [9100, 9101, 9102]
     assert {node["chip"]["kv_bytes_per_token"] for node in document["nodes"]} == {fleet.kv_bytes_per_token}
+
+
+def test_a_small_last_chunk_costs_the_demos_chips_less_when_it_is_joined():
+    fleet, _ = planned(Engine.EMULATED)
+    document = emulated_document(fleet, {f"{node.name}.kv": 0 for node in fleet.nodes})
+    chip = document["nodes"][0]["chip"]
+    joined = ChunkRule(chip["prefill_chunk_tokens"], chip["tail_chunk_min_tokens"])
+    costs = [
+        chunked_prefill_s(0, plan_chunks(0, 256 + 20, rule), chip["prefill_tokens_per_s"], chip["prefill_floor_s"])
+        for rule in (joined, ChunkRule(joined.chunk_tokens))
+    ]
+    assert costs[0] < 0.95 * costs[1]
