@@ -19,6 +19,7 @@ from control.cli.fleet_commands import fleet_app
 from control.cli.operation_commands import add_operation_commands
 from control.cli.options import DEFAULT_DATA, DataOption, JsonOption, link_app, node_app
 from control.cli.policy_commands import policy_app
+from control.cli.rollout_commands import rollout_app
 from control.cli.tenant_commands import add_tenant_commands
 from control.processes import die_with_parent
 
@@ -26,6 +27,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 check_app = typer.Typer(no_args_is_help=True, help="Check that a running fleet does what it should.")
 app.add_typer(check_app, name="check")
 app.add_typer(policy_app, name="policy")
+app.add_typer(rollout_app, name="rollout")
 app.add_typer(annotation_app, name="annotation")
 app.add_typer(fleet_app, name="fleet")
 app.add_typer(node_app, name="node")

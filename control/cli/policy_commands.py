@@ -53,7 +53,7 @@ def set_fields(
     as_json: JsonOption = False,
 ) -> None:
     """Store a new revision with some fields changed, and apply it."""
-    wanted = {"changes": dict(_change(change) for change in changes)}
+    wanted = {"changes": dict(parse_change(change) for change in changes)}
     _create(data, wanted, reason or "Changed with pdd policy set", apply=apply, dry_run=dry_run, as_json=as_json)
 
 
@@ -155,7 +155,8 @@ def _print_active(active: dict[str, Any], *, as_json: bool) -> None:
         print(f"  {section}: {json.dumps(fields)}")
     for gateway in active["gateways"]:
         took = "" if gateway["converged_s"] is None else f", converged in {gateway['converged_s']:.1f} s"
-        print(f"  gateway {gateway['name']} runs {gateway['revision']} ({gateway['state']}{took})")
+        canary = "" if gateway["canary_revision"] is None else f", canary {gateway['canary_revision']}"
+        print(f"  gateway {gateway['name']} runs {gateway['revision']}{canary} ({gateway['state']}{took})")
 
 
 def _print_changes(answer: dict[str, Any], *, as_json: bool) -> None:
@@ -168,8 +169,12 @@ def _print_changes(answer: dict[str, Any], *, as_json: bool) -> None:
         print("nothing differs")
 
 
-def _change(text: str) -> tuple[str, Any]:
-    """A field's path and its value: JSON where it is JSON, else a word."""
+def parse_change(text: str) -> tuple[str, Any]:
+    """A field's path and its value: JSON where it is JSON, else a word.
+
+    Raises:
+        CommandError: it is no change.
+    """
     path, sign, value = text.partition("=")
     if not sign:
         raise CommandError(f"A change looks like PATH=VALUE, not {text}")
