@@ -5,7 +5,19 @@ from functools import partial
 
 from fastapi import APIRouter, FastAPI
 
-from control.api import annotations, fleet, history, operation, operations, policies, requests, rollouts, slos, tenants
+from control.api import (
+    annotations,
+    fleet,
+    history,
+    operation,
+    operations,
+    policies,
+    pools,
+    requests,
+    rollouts,
+    slos,
+    tenants,
+)
 from control.api.alerts_router import router as alerts_router
 from control.api.problems import PROBLEM_RESPONSES, PageErrorHandler, install_problems
 from control.api.security import SecurityHeaders
@@ -20,7 +32,7 @@ from control.store.session import open_database
 from control.telemetry.sightings import sightings_reader
 
 _ROUTERS = (
-    *(fleet.router, tenants.router, policies.router, rollouts.router, annotations.router),
+    *(fleet.router, tenants.router, policies.router, rollouts.router, pools.router, annotations.router),
     *(operations.router, operation.router, slos.router, requests.router, history.router),
 )
 

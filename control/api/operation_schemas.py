@@ -73,11 +73,14 @@ class RestartIn(_Asked):
 
 
 class RebalanceIn(_Asked):
-    """Switch roles at a site, one node at a time, until P : RLD : MD is the target."""
+    """Switch roles at a site, one node at a time, until P : RLD : MD is the target, a given one or the policy's."""
 
     kind: Literal[Kind.REBALANCE]
     site: Name
-    target: str = Field(pattern=r"^\d{1,4}:\d{1,4}:\d{1,4}$", examples=["3:1:2"])
+    target: str | None = Field(default=None, pattern=r"^\d{1,4}:\d{1,4}:\d{1,4}$", examples=["3:1:2"])
+    to_policy: Literal[True] | None = Field(
+        default=None, description="Instead of a target: pools.<site>.<role>.target of the active policy."
+    )
     timeout_s: Timeout = DRAIN_TIMEOUT_S
 
 

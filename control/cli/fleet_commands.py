@@ -61,6 +61,16 @@ def apply(
     _print_plan(planned, as_json=as_json)
 
 
+@fleet_app.command("pools")
+def pools(data: DataOption = DEFAULT_DATA, *, as_json: JsonOption = False) -> None:
+    """Ready nodes by site and role, and how far they are from the policy's targets."""
+    from control.cli.fleet_client import fetch_all, find_fleet
+    from control.cli.fleet_report import table_text
+
+    items = fetch_all(find_fleet(data), "/pools")
+    print(json.dumps(items) if as_json else table_text(items))
+
+
 @fleet_app.command("export")
 def export(
     data: DataOption = DEFAULT_DATA,

@@ -93,10 +93,13 @@ def restart(
 
 def rebalance(
     site: Annotated[str, typer.Argument(help="Name of the site.")],
-    target: Annotated[str, typer.Argument(help="P:RLD:MD, as in 3:1:0.")],
+    target: Annotated[str, typer.Argument(help="P:RLD:MD, as in 3:1:0; or use --to-policy.")] = "",
     data: DataOption = DEFAULT_DATA,
     reason: ReasonOption = "",
     *,
+    to_policy: Annotated[
+        bool, typer.Option("--to-policy", help="To pools.SITE.<role>.target of the active policy.")
+    ] = False,
     wait: WaitOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
@@ -105,7 +108,9 @@ def rebalance(
     from control.cli.fleet_client import find_fleet
     from control.cli.operation_client import render_plan, request, tell
 
-    body = {"kind": "rebalance", "site": site, "target": target}
+    if bool(target) == to_policy:
+        raise CommandError("Give either a target, as in 3:1:0, or --to-policy")
+    body = {"kind": "rebalance", "site": site, **({"to_policy": True} if to_policy else {"target": target})}
     if not dry_run:
         # Which nodes will change is seen before the first one does. One that is under way has no plan any more.
         with suppress(CommandError):

@@ -18,6 +18,7 @@ from control.domain.operation_plans import (
     plan_undrain,
 )
 from control.domain.operations import Kind, StepPlan
+from control.domain.pools import wanted_counts
 from control.domain.rebalance import RebalanceError, parse_ratio, plan_rebalance
 from control.domain.staleness import Health, Sightings, judge_health, why_not_held, why_stale
 from control.domain.topology import Link, Node, NodeState, Role
@@ -33,6 +34,7 @@ from control.services.policies import (
     load_revision,
     preview_revision,
 )
+from control.services.pools import load_pools
 from control.services.sightings import load_sightings
 
 DEFAULT_PROBE_BYTES = 4_000_000
@@ -168,7 +170,7 @@ def _rebalance(asked: _Asked) -> Request:
     if stale:
         raise ConflictError("; ".join(why_stale(name, asked.sightings.get(name)) for name in stale) + ".")
     try:
-        plan = plan_rebalance(nodes, parse_ratio(str(asked.parameters.get("target"))))
+        plan = plan_rebalance(nodes, _ratio(asked, site.name))
     except RebalanceError as error:
         raise InvalidError(f"{error}.") from None
     if not plan.moves:
@@ -185,6 +187,19 @@ def _rebalance(asked: _Asked) -> Request:
         plan_moves(moves, asked.timeout_s()),
         result,
     )
+
+
+def _ratio(asked: _Asked, site: str) -> Mapping[Role, int]:
+    """P : RLD : MD as somebody gave it, or as the active policy has it for the site."""
+    target = asked.parameters.get("target")
+    if bool(target) == bool(asked.parameters.get("to_policy")):
+        raise InvalidError("Say either a target, as in 3:1:2, or that the policy's is meant.")
+    if target:
+        return parse_ratio(str(target))
+    pools = load_pools(asked.session, site)
+    if all(pool.target is None for pool in pools):
+        raise InvalidError(f"The active policy has no pools.{site}.<role>.target.")
+    return wanted_counts(pools)
 
 
 def _shape_link(asked: _Asked) -> Request:

@@ -108,6 +108,8 @@ REFUSED = (
     ({"kind": "switch_role", "node": "ams-p-01", "role": "prefill", "reason": "x"}, 422, "already"),
     ({"kind": "rebalance", "site": "ams", "target": "1:2", "reason": "x"}, 422, ""),
     ({"kind": "rebalance", "site": "ams", "target": "1:1:0", "reason": "x"}, 422, "cannot have 2 roles"),
+    ({"kind": "rebalance", "site": "ams", "reason": "x"}, 422, "Say either a target"),
+    ({"kind": "rebalance", "site": "ams", "to_policy": True, "reason": "x"}, 422, "The active policy has no pools.ams"),
     ({"kind": "rebalance", "site": "mars", "target": "1:1:0", "reason": "x"}, 404, "mars"),
     ({"kind": "shape_link", "link": "ams-fra", "shape": {}, "reason": "x"}, 422, "A shape has some of"),
     ({"kind": "shape_link", "link": "ams-fra", "shape": {"max_transfers": -1}, "reason": "x"}, 422, ""),
@@ -151,3 +153,13 @@ def test_a_viewer_reads_and_changes_nothing(viewer, operator):
         assert viewer.post(path, json=body).status_code == 403
     assert viewer.get(f"{URL}/999").status_code == 404
     assert operator.post(f"{URL}/{number}/retry", json={"reason": "x"}).status_code == 409
+
+
+def test_pools_are_shown_with_the_policys_targets(operator, viewer):
+    empty = viewer.get("/api/v1/pools").json()["items"]
+    assert {(one["target"], one["drift"]) for one in empty} == {(None, None)}
+    changes = {"reason": "x", "base_revision": 1, "apply": True, "changes": {"pools.fra.main.target": 4}}
+    assert operator.post("/api/v1/policies/revisions", json=changes).status_code == 201
+    pools = viewer.get("/api/v1/pools?site=fra").json()["items"]
+    assert [(one["site"], one["role"]) for one in pools] == [("fra", role) for role in ("prefill", "relay", "main")]
+    assert pools[-1] == {"site": "fra", "role": "main", "nodes": 1, "target": 4, "drift": -3}

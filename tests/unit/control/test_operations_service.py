@@ -46,7 +46,8 @@ from control.services.operations import (
     preview_operation,
     retry_operation,
 )
-from control.services.policies import find_active_number, found_policy
+from control.services.policies import RevisionDraft, create_revision, find_active_number, found_policy
+from control.services.pools import load_pools
 from control.services.rollout import Report, record_report
 from control.services.sightings import load_sightings, record_agent
 from control.store.tables import AuditEventRow, NodeRow
@@ -369,6 +370,24 @@ def test_a_rebalance_shows_its_plan_and_switches_one_node_at_a_time(fleet):
     assert sorted(roles) == sorted([Role.PREFILL, Role.RELAY, Role.RELAY, Role.RELAY])
     with pytest.raises(InvalidError, match="has that ratio already"):
         fleet.open(Kind.REBALANCE, site="ams", target="1:3:0")
+
+
+def test_a_rebalance_to_the_policy_takes_its_targets_and_leaves_other_roles_as_they_are(fleet):
+    with pytest.raises(InvalidError, match=r"no pools\.ams\.<role>\.target"):
+        fleet.open(Kind.REBALANCE, site="ams", to_policy=True)
+    for wrong in ({}, {"target": "1:3:0", "to_policy": True}):
+        with pytest.raises(InvalidError, match="Say either a target"):
+            fleet.open(Kind.REBALANCE, site="ams", **wrong)
+    changes = {"pools.ams.prefill.target": 1, "pools.ams.relay.target": 3}
+    draft = RevisionDraft("more relays", 1, changes=changes, apply=True)
+    create_revision(fleet.plane, OPERATOR, draft)
+    with fleet.plane.database.reading() as session:
+        before = [(pool.role.value, pool.nodes, pool.target, pool.drift) for pool in load_pools(session, "ams")]
+    assert before == [("prefill", 3, 1, 2), ("relay", 1, 3, -2), ("main", 0, None, None)]
+    number = fleet.open(Kind.REBALANCE, site="ams", to_policy=True)
+    assert fleet.run(number).operation.state is OperationState.DONE
+    with fleet.plane.database.reading() as session:
+        assert [pool.drift for pool in load_pools(session, "ams")] == [0, 0, None]
 
 
 def test_a_shaped_link_is_a_policy_revision_that_the_relay_enforces(fleet):
