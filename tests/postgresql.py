@@ -10,6 +10,7 @@ import itertools
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -19,8 +20,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
+from control.processes import die_with_parent
 from control.store.migrate import upgrade_schema
 from control.store.session import open_database
+from tests.processes import wait_until
 
 _UNPRIVILEGED = "nobody"
 _START_TIMEOUT_S = 60
@@ -48,6 +51,7 @@ class PostgresServer:
     binaries: Path
     user: str
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _server: "subprocess.Popen[bytes] | None" = None
 
     def url(self, database: str) -> str:
         """Address of one of its databases."""
@@ -72,12 +76,41 @@ class PostgresServer:
 
     def stop(self) -> None:
         """Stop at once, breaking what is connected."""
-        self._control("stop", "-m", "immediate")
+        if self._server is not None:
+            self._server.send_signal(signal.SIGQUIT)
+            self._server.wait(_START_TIMEOUT_S)
+            self._server = None
 
     def start(self) -> None:
-        """Start and wait until it answers."""
-        options = " ".join(f"-c {setting}" for setting in (*_SETTINGS, f"unix_socket_directories={self.folder}"))
-        self._control("start", "-l", str(self.folder / "log"), "-o", options)
+        """Start and wait until it answers; the server stops by itself when the test process is gone, even if killed."""
+        parent_pid = os.getpid()
+        settings = (*_SETTINGS, f"unix_socket_directories={self.folder}")
+        options = [part for setting in settings for part in ("-c", setting)]
+        with (self.folder / "log").open("ab") as log:
+            self._server = subprocess.Popen(
+                [self.binaries / "bin" / "postgres", "-D", str(self.folder / "data"), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                user=self._other_user,
+                start_new_session=True,
+                # Runs after the change of user, which would undo it. SIGQUIT leaves no shared memory behind.
+                preexec_fn=lambda: die_with_parent(parent_pid, signal.SIGQUIT),  # noqa: PLW1509 - only system calls
+            )
+        wait_until(self._answers, _START_TIMEOUT_S)
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        assert self._server is not None
+        return self._server.pid
+
+    def _answers(self) -> bool:
+        assert self._server is not None
+        assert self._server.poll() is None, f"PostgreSQL ended: {(self.folder / 'log').read_text()}"
+        ready = [self.binaries / "bin" / "pg_isready", "-q", "-h", str(self.folder), "-U", self.user]
+        return subprocess.run(ready, check=False, user=self._other_user).returncode == 0
 
     def initialise(self) -> None:
         """Make the data folder and the template."""
@@ -89,11 +122,12 @@ class PostgresServer:
         upgrade_schema(database)
         database.engine.dispose()
 
-    def _control(self, action: str, *arguments: str) -> None:
-        self._run("pg_ctl", action, "-w", "-t", str(_START_TIMEOUT_S), "-D", str(self.folder / "data"), *arguments)
+    @property
+    def _other_user(self) -> str | None:
+        return self.user if os.getuid() == 0 else None
 
     def _run(self, program: str, *arguments: str) -> None:
-        log = self.folder / f"{program}.out"  # the server inherits this stream: a pipe would never end
+        log = self.folder / f"{program}.out"
         with log.open("w") as stream:
             done = subprocess.run(
                 [self.binaries / "bin" / program, *arguments],
@@ -101,7 +135,7 @@ class PostgresServer:
                 stdout=stream,
                 stderr=stream,
                 cwd=self.folder,
-                user=self.user if os.getuid() == 0 else None,
+                user=self._other_user,
                 timeout=2 * _START_TIMEOUT_S,
                 check=False,
             )
