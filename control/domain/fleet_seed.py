@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from control.domain.inventory import Inventory, Item, ItemRef, Kind, ModelProfile
-from control.domain.topology import FleetSnapshot, Node, Site
+from control.domain.topology import FleetSnapshot, Link, Node, Site
 
 SEEDED_KINDS = (Kind.NODE, Kind.LINK, Kind.GATEWAY, Kind.SITE)
 
@@ -20,7 +20,8 @@ def seeded_inventory(current: Inventory, fleet: FleetSnapshot, seeded: Names) ->
     """The inventory with a document's items in it; `seeded` names what earlier documents brought.
 
     What they brought and this one lacks goes, where nothing else needs it. What the operator has added stays, and so
-    does what the operator has said of items that stay: a node's role, state, chip and labels, a site's networks.
+    does what the operator has said of items that stay: a node's role, state, chip and labels, a site's networks, what
+    a link carries.
     """
     wanted = current
     for kind in reversed(SEEDED_KINDS):
@@ -45,7 +46,18 @@ def _kept(current: Inventory, kind: Kind, item: Item) -> Item:
         return replace(item, role=before.role, state=before.state, chip=before.chip, labels=before.labels)
     if isinstance(item, Site) and isinstance(before, Site):
         return replace(item, networks=tuple(dict.fromkeys((*before.networks, *item.networks))))
+    if isinstance(item, Link) and isinstance(before, Link) and _same_ends(item, before):
+        return replace(
+            item,
+            capacity_bytes_per_s=before.capacity_bytes_per_s,
+            rtt_s=before.rtt_s,
+            flow_cap_bytes_per_s=before.flow_cap_bytes_per_s,
+        )
     return item
+
+
+def _same_ends(one: Link, other: Link) -> bool:
+    return (one.source, one.target) == (other.source, other.target)
 
 
 def _profile(current: Inventory, fleet: FleetSnapshot) -> ModelProfile:

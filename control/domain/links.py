@@ -11,6 +11,8 @@ from control.domain.topology import Link
 class LinkOrder:
     """The settings of one link on its relay; a cap of None is none beside the link's capacity."""
 
+    capacity_bytes_per_s: float
+    rtt_s: float
     rate_cap_bytes_per_s: float | None
     flow_cap_bytes_per_s: float | None
     max_transfers: int
@@ -38,9 +40,11 @@ def link_under(link: Link, policy: Policy) -> Link:
 
 
 def order_link(link: Link, policy: Policy) -> LinkOrder:
-    """What the relay of a link should enforce under a policy; it knows the link's capacity itself."""
+    """What the relay of a link should enforce: what the inventory says the link is, and what the policy allows."""
     wanted = policy.link(link.name)
     return LinkOrder(
+        capacity_bytes_per_s=link.capacity_bytes_per_s,
+        rtt_s=link.rtt_s,
         rate_cap_bytes_per_s=wanted.rate_cap_bytes_per_s,
         flow_cap_bytes_per_s=link_under(link, policy).flow_cap_bytes_per_s,
         max_transfers=wanted.max_transfers,

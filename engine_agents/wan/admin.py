@@ -28,6 +28,7 @@ class LinkChange(msgspec.Struct, forbid_unknown_fields=True):
     A change that carries the policy's revision is refused after one that carried a higher one.
     """
 
+    capacity_bytes_per_s: float | msgspec.UnsetType = msgspec.UNSET
     rate_cap_bytes_per_s: float | msgspec.UnsetType | None = msgspec.UNSET
     flow_cap_bytes_per_s: float | msgspec.UnsetType | None = msgspec.UNSET
     rtt_s: float | msgspec.UnsetType = msgspec.UNSET

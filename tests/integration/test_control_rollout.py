@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -13,9 +14,12 @@ import pytest
 from sqlmodel import select
 
 from control.api.app import open_plane
+from control.domain.inventory import ItemRef, Kind, Wish
 from control.domain.topology import FleetSnapshot, Gateway, Link, Site
 from control.services.access import Principal, Role
 from control.services.bootstrap import prepare
+from control.services.inventory import Terms, item_version, replace_item
+from control.services.inventory_lists import load_item
 from control.services.policies import RevisionDraft, apply_revision, create_revision, load_active
 from control.services.rollout import RolloutState, load_statuses
 from control.settings import Settings
@@ -152,6 +156,18 @@ def test_a_links_policy_reaches_its_relay_and_is_reported(rig):
     assert (rig.link()["rate_cap_bytes_per_s"], rig.link()["max_transfers"]) == (1e6, 2)
     wait_until(lambda: rig.link_report() is not None and rig.link_report().revision == number)
     assert (rig.link_report().state, rig.link_report().error) == ("applied", "")
+
+
+def test_a_link_whose_capacity_and_round_trip_are_edited_is_reshaped_while_it_runs(rig):
+    if not rig.link():
+        rig.start_relay()
+    wait_until(lambda: rig.link().get("policy_revision") == rig.active())
+    with rig.plane.database.reading() as session:
+        link = load_item(session, ItemRef(Kind.LINK, "ams-fra"))
+    edited = replace(link, capacity_bytes_per_s=2.5e6, rtt_s=0.08)
+    replace_item(rig.plane, OPERATOR, Wish(edited), Terms("test", item_version(link)))
+    wait_until(lambda: rig.link().get("capacity_bytes_per_s") == 2.5e6)
+    assert rig.link()["rtt_s"] == 0.08
 
 
 def test_going_back_runs_the_old_document_under_a_new_number(rig):

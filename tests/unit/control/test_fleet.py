@@ -1,12 +1,12 @@
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from sqlmodel import select
 
 from control.domain.topology import FleetSnapshot, Link, NodeState, Site
 from control.services.fleet import load_snapshot, seed_fleet
 from control.services.rollout import Report, record_report, sweep_gateways
-from control.store.tables import AuditEventRow, NodeRow
+from control.store.tables import AuditEventRow, LinkRow, NodeRow
 
 
 def stored(plane):
@@ -54,6 +54,15 @@ def test_a_renamed_link_between_the_same_sites_is_no_conflict(plane, fleet):
     new = replace(fleet, links=(replace(fleet.links[0], name="renamed"),))
     assert seed_fleet(plane, new, "test")
     assert stored(plane).links == new.links
+
+
+def test_what_an_operator_says_that_a_link_carries_outlives_a_restart(plane, fleet):
+    seed_fleet(plane, fleet, "test")
+    edited = replace(fleet.links[0], capacity_bytes_per_s=2.5e6, rtt_s=0.08, flow_cap_bytes_per_s=None)
+    with plane.database.unit_of_work(plane.send) as work:
+        work.session.merge(LinkRow(**asdict(edited)))
+    assert not seed_fleet(plane, fleet, "test")
+    assert stored(plane).links == (edited,)
 
 
 def test_an_operators_wish_for_a_node_outlives_a_restart(plane, fleet):

@@ -70,13 +70,15 @@ def test_transfers_find_the_lower_of_capacity_and_cap_and_the_policys_streams(ca
     assert link.streams_per_transfer == streams
 
 
-def test_an_order_carries_the_policys_limits_and_every_class_rank():
+def test_an_order_carries_what_the_link_is_the_policys_limits_and_every_class_rank():
     document = {
         "link": {"ams-fra": {"rate_cap_bytes_per_s": 1e6, "max_transfers": 3}},
         "classes": {"gold": {"link_priority": 5, "link_weight": 2.5}},
     }
     order = order_link(AMS_FRA, parse_policy(document)).to_document()
     assert order == {
+        "capacity_bytes_per_s": 5e6,
+        "rtt_s": 0.03,
         "rate_cap_bytes_per_s": 1e6,
         "flow_cap_bytes_per_s": None,
         "max_transfers": 3,
