@@ -1,6 +1,7 @@
 """Starts the dashboard's process: `python -m webapp`."""
 
 import argparse
+import gc
 import logging
 import socket
 import sys
@@ -45,6 +46,7 @@ def main() -> None:
     host, port = listener.getsockname()[:2]
     sys.stdout.write(f"ready http://{host}:{port}\n")
     sys.stdout.flush()
+    gc.freeze()  # what is here stays for good: looking through it again and again held requests up
     Server(config).run(sockets=[listener])
 
 

@@ -106,6 +106,7 @@ def push_orders(
 
     `canary` is what some requests run under; without one there is none.
     """
+    fleet_document = fleet.to_document()
     return [
         Order(
             PUSH_POLICY,
@@ -114,7 +115,7 @@ def push_orders(
                 "order_id": uuid.uuid4().hex,
                 "revision": revision,
                 "policy": merge_policy(document, gateway.site).document,
-                "fleet": fleet.to_document(),
+                "fleet": fleet_document,
                 "gateway": asdict(gateway),
                 "force": force,
                 # An agent of the release before this one knows no such argument.

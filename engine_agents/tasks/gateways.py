@@ -6,7 +6,8 @@ import httpx
 
 from control.orders import OBSERVE_GATEWAY
 from engine_agents.tasks.celery import app
-from engine_agents.tasks.steps import Outcome, StepHeader, look_until, report_outcome, site_client
+from engine_agents.tasks.site_client import site_client
+from engine_agents.tasks.steps import Outcome, StepHeader, look_until, report_outcome
 
 
 @app.task(name=OBSERVE_GATEWAY)  # type: ignore[untyped-decorator]

@@ -9,9 +9,9 @@ import httpx
 
 from control.celery_app import send_order
 from control.orders import CONTROL_QUEUE, REPORT_LINK, SHAPE_LINK, Order
-from engine_agents.tasks.celery import app, settings
+from engine_agents.tasks.celery import app
+from engine_agents.tasks.site_client import site_client
 
-REQUEST_TIMEOUT_S = 3.0
 _ERROR_LENGTH = 300
 
 
@@ -28,8 +28,7 @@ def shape_link(
     *, order_id: str, revision: int, link: str, admin_url: str, shape: dict[str, Any], force: bool = False
 ) -> None:
     """Apply, read back, report. Running twice does no harm: the relay obeys only rising numbers."""
-    headers = {"Authorization": f"Bearer {settings.site_secret}"}
-    with httpx.Client(base_url=admin_url, headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False) as client:
+    with site_client(admin_url) as client:
         observation = apply_shape(client, link, revision, shape, force=force)
     report = {
         "order_id": order_id,

@@ -7,7 +7,8 @@ from control.orders import ASSIGN_NODE, OBSERVE_NODE, RESTART_NODE, WARM_NODE
 from engine_agents.drivers import driver_of, node_of_document
 from engine_agents.drivers.driver import Driver, DriverError, StaleOrderError, UnreachableError, UnsupportedError
 from engine_agents.tasks.celery import app
-from engine_agents.tasks.steps import Outcome, StepHeader, look_until, report_outcome, site_client
+from engine_agents.tasks.site_client import site_client
+from engine_agents.tasks.steps import Outcome, StepHeader, look_until, report_outcome
 
 IN_FLIGHT = ("running", "waiting", "pulling", "leases")
 NOTHING_IN_FLIGHT = dict.fromkeys(IN_FLIGHT, 0)

@@ -9,9 +9,9 @@ import httpx
 
 from control.celery_app import send_order
 from control.orders import CONTROL_QUEUE, PUSH_POLICY, REPORT_POLICY, Order
-from engine_agents.tasks.celery import app, settings
+from engine_agents.tasks.celery import app
+from engine_agents.tasks.site_client import site_client
 
-REQUEST_TIMEOUT_S = 3.0
 _ERROR_LENGTH = 300
 
 
@@ -38,8 +38,7 @@ def push_policy(
 ) -> None:
     """Push, read back, report. Running twice does no harm: the gateway obeys only rising numbers."""
     body = {"revision": revision, "policy": policy, "fleet": fleet, "canary": canary}
-    headers = {"Authorization": f"Bearer {settings.site_secret}"}
-    with httpx.Client(base_url=gateway["url"], headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False) as client:
+    with site_client(gateway["url"]) as client:
         observation = apply_policy(client, body, force=force)
     report = {
         "order_id": order_id,

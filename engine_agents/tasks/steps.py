@@ -5,14 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import httpx
-
 from control.celery_app import send_order
 from control.orders import CONTROL_QUEUE, REPORT_STEP, Order
 from engine_agents.drivers.driver import DriverError, Fence
-from engine_agents.tasks.celery import app, settings
+from engine_agents.tasks.celery import app
 
-REQUEST_TIMEOUT_S = 3.0
 LOOK_FOR_S = 1.0
 LOOK_EVERY_S = 0.1
 _ERROR_LENGTH = 300
@@ -57,12 +54,6 @@ def report_outcome(header: StepHeader, outcome: Outcome) -> None:
         "error": outcome.error[:_ERROR_LENGTH],
     }
     send_order(app, Order(REPORT_STEP, CONTROL_QUEUE, report))
-
-
-def site_client(base_url: str) -> httpx.Client:
-    """A client that carries the site's secret."""
-    headers = {"Authorization": f"Bearer {settings.site_secret}"}
-    return httpx.Client(base_url=base_url, headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False)
 
 
 def look_until(look: Callable[[], Outcome], seconds: float = LOOK_FOR_S) -> Outcome:

@@ -16,7 +16,8 @@ from control.celery_app import (
 from control.orders import CONTROL_QUEUE, PUSH_POLICY, REPORT_POLICY, SWEEP, Order, site_queue
 from control.settings import Settings
 from engine_agents.tasks.celery import app as agent
-from engine_agents.tasks.policies import REQUEST_TIMEOUT_S, Observation, apply_policy
+from engine_agents.tasks.policies import Observation, apply_policy
+from engine_agents.tasks.site_client import REQUEST_TIMEOUT_S
 from tests.services import free_port
 
 BODY = {"revision": 3, "policy": {}, "fleet": {}}
