@@ -7,7 +7,7 @@ from typing import Any, Final
 from sqlmodel import Session
 
 from control.domain.inventory import Kind
-from control.domain.policy import FieldProblem, diff_policies
+from control.domain.policy import FieldProblem, diff_policies, effective_values
 from control.errors import ControlError, InvalidPolicyError
 from control.services.fleet import load_links, load_sites
 from control.services.inventory_rows import load_items
@@ -19,6 +19,7 @@ from control.services.policies import (
     preview_revision,
 )
 from control.services.policy_scopes import effective_fields
+from control.services.rollout_store import find_open_rollout
 from webapp.commands import curl_command
 from webapp.form_fields import Typed
 from webapp.policy_draft import Pending
@@ -30,6 +31,7 @@ from webapp.policy_form import (
     scopes_of,
     sections,
 )
+from webapp.policy_units import show_number
 from webapp.policy_view import change_views, merged_views
 from webapp.visit import Visit
 from webapp.yaml_text import YamlError, YamlText, read_yaml, write_yaml
@@ -88,13 +90,14 @@ def read_draft(plane: ControlPlane, form: Typed) -> Draft:
     with plane.database.reading() as session:
         base = load_revision(session, number).document
         links = [link.name for link in load_links(session)]
+        sites = [site.name for site in load_sites(session)]
     pending = Pending.from_text(form.raw("pending"))
     draft = Draft(number, pending, reason=form.text("reason")[:MAX_REASON_LENGTH])
     if form.text("view") == "yaml" and "yaml" in form.data:
         return _read_text(draft, form.raw("yaml").replace("\r\n", "\n"))
     scope = FormScope.parse(form.text("scope"))
     document, _ = pending.applied_to(base)
-    fields = [(path, known) for path, known in scope_fields(scope, document, links) if form.has(f"field.{path}")]
+    fields = [(path, known) for path, known in scope_fields(scope, document, links, sites) if form.has(f"field.{path}")]
     texts = {path: form.text(f"field.{path}") for path, _ in fields}
     entry = read_entry(scope, fields, base, texts)
     typed = {path: texts[path] for path in entry.errors}
@@ -129,6 +132,7 @@ def judge_draft(visit: Visit, draft: Draft) -> dict[str, Any]:
     with visit.plane.database.reading() as session:
         active = load_active(session).revision.number
         is_stale = active != draft.base_number
+        rollout = find_open_rollout(session)
         if draft.yaml_error is None:
             on_base = replace(draft, base_number=active).revision() if not is_stale else draft.revision()
             try:
@@ -139,6 +143,8 @@ def judge_draft(visit: Visit, draft: Draft) -> dict[str, Any]:
                 problems = {"": error.detail}
     problems = {**problems, **{path: _say(t, why) for path, why in draft.errors.items()}}
     blockers = list(_blockers(t, draft, problems, changes))
+    if rollout is not None:
+        blockers.append(t("rolling.blocks", number=rollout.row.revision))
     body: dict[str, Any] = {"reason": draft.reason or "…", "base_revision": draft.base_number, "apply": True}
     if draft.document is not None:
         body["document"] = dict(draft.document)
@@ -205,8 +211,9 @@ def editor_context(plane: ControlPlane, draft: Draft, look: Look) -> dict[str, A
     else:
         document, problems = draft.pending.applied_to(base)
     typed = {**draft.typed, **_unreadable(draft, problems)}
-    fields = scope_fields(look.scope, document, links) if look.view == "form" else []
+    fields = scope_fields(look.scope, document, links, sites) if look.view == "form" else []
     errors = {**{problem.path: problem.message for problem in problems}, **draft.errors}
+    values = effective_values(base)
     text = draft.text if draft.text is not None else write_yaml(document) if look.view == "yaml" else ""
     return {
         "draft": draft,
@@ -217,6 +224,11 @@ def editor_context(plane: ControlPlane, draft: Draft, look: Look) -> dict[str, A
         "models": models,
         "merged": _merged(document, look) if look.view == "merged" else [],
         "yaml_text": text,
+        "guard": {
+            "share": show_number(float(values["guard.canary_share"]) * 100),
+            "bake_s": show_number(float(values["guard.bake_s"])),
+        },
+        "rollout_problem": "",
     }
 
 

@@ -105,17 +105,20 @@ class Entry:
     errors: Mapping[str, str]
 
 
-def scope_fields(scope: FormScope, document: Mapping[str, Any], links: Iterable[str]) -> list[tuple[str, PolicyField]]:
-    """The fields of a scope, each with its whole path in the document."""
+def scope_fields(
+    scope: FormScope, document: Mapping[str, Any], links: Iterable[str], sites: Iterable[str] = ()
+) -> list[tuple[str, PolicyField]]:
+    """The fields of a scope, each with its whole path in the document; links and sites have theirs unnamed, too."""
     if scope.kind == CLASS:
         return [(field.path, field) for field in family_fields("classes", scope.name)]
     names = list(class_names(document))
     fields = [field for field in POLICY_FIELDS if not field.path.startswith("classes.")]
     for name in names:
         fields += family_fields("classes", name)
-    for name in dict.fromkeys((*links, *member_names(document, "link"))):
-        if is_member_name(name):
-            fields += family_fields("link", name)
+    for family, known in (("link", links), ("pools", sites)):
+        for name in dict.fromkeys((*known, *member_names(document, family))):
+            if is_member_name(name):
+                fields += family_fields(family, name)
     if scope.is_override:
         fields = [field for field in fields if may_override(_SCOPES[scope.kind], field)]
     return [(scope.prefix + field.path, field) for field in fields]
@@ -222,7 +225,7 @@ def _view(
 def label_key(path: str) -> str:
     """A field's name in the catalogue: the same for every class and link."""
     family, _, rest = path.partition(".")
-    return f"{family}.{rest.rpartition('.')[2]}" if family in FIELD_FAMILIES else path
+    return f"{family}.{rest.partition('.')[2]}" if family in FIELD_FAMILIES else path
 
 
 def find_shown(path: str) -> str:
@@ -243,7 +246,7 @@ def _is_member_default(field: PolicyField, known: Mapping[str, Any], path: str) 
 
 def _section_of(path: str) -> tuple[str, str]:
     family, _, rest = path.partition(".")
-    return (family, rest.rpartition(".")[0]) if family in FIELD_FAMILIES else (family, "")
+    return (family, rest.partition(".")[0]) if family in FIELD_FAMILIES else (family, "")
 
 
 def changes_between(base: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

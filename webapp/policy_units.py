@@ -25,6 +25,8 @@ _SHOWN: Final = {
     "transfers": ShownUnit(""),
     "times mean load": ShownUnit("×"),
     "times the default class": ShownUnit("×"),
+    "times the reference": ShownUnit("×"),
+    "requests": ShownUnit("req"),
 }
 # Bounds beyond this keep nobody from typing what they mean.
 _UNBOUNDED: Final = 1e9

@@ -145,7 +145,7 @@ def _relay(name: str, report: LinkReportRow | None, active: int) -> RunnerView:
 
 def _member(path: str) -> str:
     parts = path.split(".")
-    return parts[1] if parts[0] in {"classes", "link"} else ""
+    return parts[1] if parts[0] in {"classes", "link", "pools"} else ""
 
 
 def _plain(value: Any) -> str:

@@ -20,6 +20,7 @@ from control.cli.operation_commands import add_operation_commands
 from control.cli.options import DEFAULT_DATA, DataOption, JsonOption, link_app, node_app
 from control.cli.policy_commands import policy_app
 from control.cli.rollout_commands import rollout_app
+from control.cli.scene_commands import add_scene_command
 from control.cli.tenant_commands import add_tenant_commands
 from control.processes import die_with_parent
 
@@ -37,6 +38,7 @@ add_audit_commands(app)
 add_tenant_commands(app)
 add_operation_commands(app)
 add_alert_commands(app)
+add_scene_command(app)
 
 
 @app.callback()

@@ -24,6 +24,7 @@ from control.services.policies import (
 from control.services.rollout import load_statuses
 from control.store.tables import LinkReportRow
 from webapp.form_fields import FormDep
+from webapp.pages import rollouts
 from webapp.policy_draft import Merge, Pending, merge_three
 from webapp.policy_editor import (
     MAX_REASON_LENGTH,
@@ -45,6 +46,7 @@ from webapp.visit import Looking, Operating, Visit, go_to
 from webapp.yaml_text import write_yaml
 
 router = APIRouter(prefix="/policies", include_in_schema=False)
+router.include_router(rollouts.router)
 
 REVISIONS_SHOWN: Final = 30
 Number = Annotated[int, Path(ge=1, le=MAX_NUMBER)]
@@ -68,8 +70,10 @@ def policies_page(
         **editor_context(visit.plane, draft, look),
         **judge_draft(visit, draft),
         **_running(visit.plane),
+        **rollouts.rollout_context(visit.plane, visit.base),
+        **_revisions(visit.plane),
     }
-    return visit.page("policies", "policies/page.html", **context, **_revisions(visit.plane), is_update=False)
+    return visit.page("policies", "policies/page.html", **context, is_update=False)
 
 
 @router.get("/running")
@@ -101,7 +105,7 @@ def editor(visit: Operating, form: FormDep) -> HTMLResponse:
     if look.view != "yaml":
         draft = as_pending(visit.plane, draft)
     context = {**editor_context(visit.plane, draft, look), **judge_draft(visit, draft)}
-    return visit.render("policies/editor.html", **context, is_update=True)
+    return visit.render("policies/editor.html", **context, is_update=False)
 
 
 @router.post("/preview")
@@ -119,7 +123,7 @@ def apply(visit: Operating, form: FormDep) -> HTMLResponse:
     judged = judge_draft(visit, draft)
     if judged["blockers"]:
         context = {**editor_context(visit.plane, draft, look), **judged}
-        return visit.render("policies/editor.html", status=422, **context, is_update=True)
+        return visit.render("policies/editor.html", status=422, **context, is_update=False)
     try:
         create_revision(visit.plane, visit.principal, draft.revision(apply=True))
     except StaleRevisionError as error:
@@ -129,7 +133,7 @@ def apply(visit: Operating, form: FormDep) -> HTMLResponse:
         problems = getattr(error, "problems", ())
         draft = replace(draft, errors={**draft.errors, **at_paths(problems, error.detail)})
         context = {**editor_context(visit.plane, draft, look), **judge_draft(visit, draft)}
-        return visit.render("policies/editor.html", status=status, **context, is_update=True)
+        return visit.render("policies/editor.html", status=status, **context, is_update=False)
     return go_to("/policies")
 
 
