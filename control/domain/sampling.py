@@ -17,12 +17,13 @@ Span = tuple[int, str, bool]
 """Start of the ten seconds in Unix seconds, site, whether its notable requests."""
 
 
-def request_weight(request_id: str, halvings: int) -> int:
-    """How many requests this one stands for after so many halvings of the share; 0 if it is not kept."""
+def request_weights(request_ids: Sequence[str], halvings: int) -> list[int]:
+    """How many requests each of these stands for after so many halvings of the share; 0 if it is not kept."""
     if not halvings:
-        return 1
+        return [1] * len(request_ids)
     stands_for = 1 << halvings
-    return stands_for if not zlib.crc32(request_id.encode()) & (stands_for - 1) else 0
+    others = stands_for - 1
+    return [0 if zlib.crc32(request_id.encode()) & others else stands_for for request_id in request_ids]
 
 
 @dataclass(slots=True)
@@ -34,12 +35,15 @@ class Sampler:
     def weights(self, request_ids: Sequence[str], span: Span) -> list[int]:
         """The weights of the next requests of a span; 0 for those that are not kept."""
         seen = self._seen.get(span, 0)
-        self._seen[span] = seen + len(request_ids)
+        end = self._seen[span] = seen + len(request_ids)
         portion = NOTABLE_PORTION if span[2] else ORDINARY_PORTION
-        return [
-            request_weight(request_id, (number // portion).bit_length())
-            for number, request_id in enumerate(request_ids, seen)
-        ]
+        weights: list[int] = []
+        while (at := seen + len(weights)) < end:
+            halvings = (at // portion).bit_length()
+            # The share stays the same until the requests seen have doubled.
+            some = request_ids[len(weights) : (portion << halvings) - seen]
+            weights += request_weights(some, halvings)
+        return weights
 
     def forget(self) -> None:
         """Drop the spans that were met first where there are too many; one that comes again begins anew."""

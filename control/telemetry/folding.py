@@ -1,5 +1,6 @@
 """Sums of many records at once, by key: counts exactly, durations into histograms."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -16,7 +17,7 @@ from control.telemetry.records import RequestBatch
 from control.telemetry.request_slots import OTHER
 
 GROUPS_AT_A_TIME = 512
-MAX_CODE = 2**31
+MAX_CODE = 2**62
 _HISTOGRAMS = (
     ("ttft", "ttft_s"),
     ("tpot", "tpot_s"),
@@ -105,9 +106,13 @@ def fold_nodes(columns: RequestColumns, places: Ints) -> dict[NodeKey, NodeSums]
     code_of = np.array([codes.setdefault(name, len(codes)) for name in names], dtype=np.int64)
     has_main = code_of > 0
     places, code_of = places[has_main], code_of[has_main]
-    keys, group_of = np.unique(np.stack((columns.slot_s[places], code_of)), axis=1, return_inverse=True)
-    group_of = group_of.reshape(-1)
-    count = keys.shape[1]
+    if not len(places):
+        return {}
+    found, first, group_of = np.unique(
+        _one_code(np.stack((columns.slot_s[places], code_of))), return_index=True, return_inverse=True
+    )
+    count = len(found)
+    keys = np.stack((columns.slot_s[places], code_of))[:, first]
     requests = np.bincount(group_of, minlength=count)
     uncached = np.bincount(group_of, columns.figures["uncached_tokens"][places], count)
     lags = np.bincount(group_of, columns.lag_token_s[places], count)
@@ -123,12 +128,13 @@ def fold_nodes(columns: RequestColumns, places: Ints) -> dict[NodeKey, NodeSums]
 
 def _one_code(parts: Ints) -> Ints:
     """One number for each combination of the parts."""
+    lowest, sizes = parts.min(axis=1), np.ptp(parts, axis=1) + 1
+    if math.prod(sizes.tolist()) > MAX_CODE:  # what only a faulty gateway can send
+        parts = np.stack([np.unique(part, return_inverse=True)[1] for part in parts])
+        return np.asarray(np.unique(parts, axis=1, return_inverse=True)[1]).reshape(-1)
     code = np.zeros(parts.shape[1], dtype=np.int64)
-    for part in parts:
-        values, found = np.unique(part, return_inverse=True)
-        code = code * len(values) + found
-        if code[code.argmax()] > MAX_CODE:
-            code = np.unique(code, return_inverse=True)[1]
+    for part, low, size in zip(parts, lowest, sizes, strict=True):
+        code = code * size + (part - low)
     return code
 
 

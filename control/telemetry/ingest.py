@@ -36,7 +36,7 @@ from control.telemetry.windows import KEPT_S, SLOT_S, LiveWindows
 
 TICK_S = 1.0
 LIVE_TICKS = 900
-READ_COUNT = 200
+READ_COUNT = 32  # so many batches fit into a core's cache when they are counted together
 REPLY_TIMEOUT_S = 5.0
 MAX_BACK_OFF_S = 5.0
 
