@@ -28,7 +28,7 @@ from control.cli.browser import find_chromium
 from control.cli.fleet_plan import Engine, FleetOptions, plan_fleet, port_names
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT
 from control.services.access import Role
-from control.services.credentials import ensure_token, issue_login_key
+from control.services.credentials import ensure_admin, ensure_token, issue_login_key
 from control.services.fleet import seed_fleet
 from control.services.plane import ControlPlane
 from control.services.policies import found_policy
@@ -176,6 +176,7 @@ def _prepare(database_url: str, data: Path) -> str:
     ports = {name: 20_000 + index for index, name in enumerate(port_names(Engine.EMULATED))}
     seed_fleet(plane, plan_fleet(FleetOptions(data, Engine.EMULATED), ports), "bench")
     found_policy(plane, "bench", DEFAULT_POLICY_DOCUMENT, "first start")
+    ensure_admin(plane)
     ensure_token(plane, "bench", Role.VIEWER, TOKEN)
     key = issue_login_key(plane)
     database.engine.dispose()

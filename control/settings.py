@@ -20,11 +20,13 @@ class Settings:
     session_secret: str = ""
     webhook_networks: str = ""
     metrics_address: str = ""
+    otlp_endpoint: str = ""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
         """Read PDD_DATA_DIR, PDD_DATABASE_URL, PDD_REDIS_URL, PDD_CONTROL_URL, PDD_SITE_SECRET, PDD_SESSION_SECRET.
 
+        OTEL_EXPORTER_OTLP_ENDPOINT is where traces go over OTLP/HTTP, such as http://127.0.0.1:4318; none by default.
         PDD_METRICS_ADDRESS is the host:port for /metrics of processes that serve nothing else; none by default.
         PDD_WEBHOOK_NETWORKS names private networks in CIDR notation that alerts may be sent to.
 
@@ -43,4 +45,5 @@ class Settings:
             session_secret=environment.get("PDD_SESSION_SECRET", ""),
             webhook_networks=environment.get("PDD_WEBHOOK_NETWORKS", ""),
             metrics_address=environment.get("PDD_METRICS_ADDRESS", ""),
+            otlp_endpoint=environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", ""),
         )

@@ -26,6 +26,7 @@ import httpx
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT, apply_changes
 from control.domain.topology import FleetSnapshot, Link, Node, Role, Site
 from control.telemetry.records import RequestRecord
+from control.tracing import Tracing
 from engine_agents.gateway.app import GatewayApp
 from engine_agents.gateway.gateway import Gateway
 from engine_agents.gateway.http_server import serving
@@ -280,7 +281,13 @@ async def serving_gateway(gateway: Gateway) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def gateway_rig(
-    tmp_path: Path, nodes: list[EmulatedNode] | None = None, shape: LinkShape | None = None, **node_fields: Any
+    tmp_path: Path,
+    nodes: list[EmulatedNode] | None = None,
+    shape: LinkShape | None = None,
+    *,
+    tracing: Tracing | None = None,
+    node_tracing: Tracing | None = None,
+    **node_fields: Any,
 ) -> AsyncIterator[Rig]:
     """A fleet at rest, its gateway not yet configured. Relay decode takes 2 ms per token, so that it can be watched."""
     fields = {"decode_step_s": 0.002, **node_fields}
@@ -289,7 +296,7 @@ async def gateway_rig(
     address = await relay.start("127.0.0.1", 0)
     try:
         async with (
-            emulated_fleet(*(nodes or rig_nodes(**fields))) as fleet,
+            emulated_fleet(*(nodes or rig_nodes(**fields)), tracing=node_tracing) as fleet,
             http_client() as http,
             running_gateway(
                 "ams-gw-01",
@@ -298,6 +305,7 @@ async def gateway_rig(
                 site_secret=SECRET,
                 stream=KeptStream(),
                 deadlines=Deadlines(connect_s=2.0, reply_s=30.0, gap_s=10.0),
+                tracing=tracing,
             ) as gateway,
             serving_gateway(gateway) as url,
         ):

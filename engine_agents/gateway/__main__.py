@@ -9,6 +9,7 @@ import sys
 import uvloop
 
 from control.settings import Settings
+from control.tracing import open_tracing
 from engine_agents.gateway.app import GatewayApp
 from engine_agents.gateway.config import ConfigError
 from engine_agents.gateway.server import listen, running_gateway, serve_until_stopped
@@ -39,7 +40,12 @@ async def _serve(arguments: argparse.Namespace, settings: Settings, listener: so
     stream = RedisStream(settings.redis_url, arguments.site)
     secret = settings.site_secret
     async with running_gateway(
-        arguments.name, arguments.site, data_dir=settings.data_dir, site_secret=secret, stream=stream
+        arguments.name,
+        arguments.site,
+        data_dir=settings.data_dir,
+        site_secret=secret,
+        stream=stream,
+        tracing=open_tracing(settings.otlp_endpoint, "pdd-gateway", arguments.name),
     ) as gateway:
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from control.tracing import RequestTrace
 from engine_agents.gateway.admin import AdminApi
 from engine_agents.gateway.errors import RefusalError, unavailable
 from engine_agents.gateway.exchange import Headers
@@ -77,7 +78,7 @@ class GatewayApp:
         request_id = _request_id(request)
         echoed: tuple[Header, ...] = ((b"x-request-id", request_id.encode()),)
         try:
-            headers = _headers(request, request_id, self._caller(request))
+            headers = _headers(request, request_id, self._caller(request), self._trace(request))
             _check_size(request)
             wanted = parse_request(endpoint, request.body)
         except RefusalError as refusal:
@@ -93,6 +94,10 @@ class GatewayApp:
             request.peer,
             request.header(b"x-pdd-service-class"),
         )
+
+    def _trace(self, request: Request) -> RequestTrace | None:
+        tracing = self._gateway.tracing
+        return None if tracing is None else tracing.begin(request.header(b"traceparent"))
 
     async def _models(self, request: Request, reply: Reply) -> None:
         self._caller(request)
@@ -122,13 +127,14 @@ def _request_id(request: Request) -> str:
     return request_id if is_usable else new_request_id()
 
 
-def _headers(request: Request, request_id: str, caller: Caller) -> Headers:
+def _headers(request: Request, request_id: str, caller: Caller, trace: RequestTrace | None) -> Headers:
     return Headers(
         request_id=request_id,
         traffic="demo" if request.header(b"x-pdd-traffic").lower() == "demo" else "live",
         wants_explanation=request.header(b"x-pdd-explain") == "1",
         caller=caller,
         session=request.header(b"x-pdd-session")[:MAX_REQUEST_ID_CHARS],
+        trace=trace,
     )
 
 

@@ -10,6 +10,7 @@ from control.domain.output_bound import OutputBound
 from control.domain.routing import Route
 from control.domain.topology import Link
 from control.telemetry.records import RequestRecord
+from control.tracing import RequestTrace
 from engine_agents.gateway.config import RunningConfig
 from engine_agents.gateway.logprobs import Document, JoinedLogprobs
 from engine_agents.gateway.node_client import NodeClient
@@ -49,6 +50,12 @@ class Headers:
     wants_explanation: bool = False
     caller: Caller = ANYBODY
     session: str = ""
+    trace: RequestTrace | None = None
+
+    @property
+    def trace_id(self) -> str:
+        """The id of the request's trace; empty where nobody records it."""
+        return self.trace.trace_id if self.trace else ""
 
     @property
     def canary_key(self) -> str:
@@ -242,6 +249,7 @@ class Exchange:
             relay_was_at_ceiling=inputs.relay_was_at_ceiling if inputs else False,
             reported_drc_tokens=facts.reported_drc_tokens,
             extend_resident_tokens=facts.extend_resident_tokens,
+            trace_id=self.headers.trace_id,
             cache_lag_s=self._cache_lag_s(elapsed_s) if route else None,
         )
 

@@ -12,18 +12,20 @@ from control.domain.outcome import Outcome
 from control.domain.output_bound import output_bound
 from control.domain.topology import Node, NodeState, Role
 from control.telemetry.records import RequestRecord
+from control.tracing import Tracing
 from engine_agents.gateway.config import ConfigStore, RunningConfig
 from engine_agents.gateway.errors import RefusalError, failed_upstream, invalid, unavailable
 from engine_agents.gateway.exchange import Exchange, Headers
 from engine_agents.gateway.logprobs import JoinedLogprobs
 from engine_agents.gateway.metrics import GatewayMetrics
-from engine_agents.gateway.node_client import NodeClient
+from engine_agents.gateway.node_client import NodeClient, forget_trace, name_trace
 from engine_agents.gateway.node_errors import NodeBusyError, NodeError, NodeRefusedError
 from engine_agents.gateway.openai_schema import GenerationRequest
 from engine_agents.gateway.parsed_answer import ParsedAnswer
 from engine_agents.gateway.pipelines import serve
 from engine_agents.gateway.prompt import Prompt
 from engine_agents.gateway.responses import Response, Usage
+from engine_agents.gateway.spans import request_spans
 from engine_agents.gateway.state import GatewayState
 from engine_agents.gateway.telemetry import Publisher
 from engine_agents.gateway.timeline import Stage, Timeline
@@ -44,6 +46,7 @@ class Gateway:
     client: NodeClient
     metrics: GatewayMetrics
     publisher: Publisher
+    tracing: Tracing | None = None
 
     def running_config(self) -> RunningConfig:
         """What to serve on.
@@ -63,6 +66,7 @@ class Gateway:
         Cancelling it is how a client leaves.
         """
         self.state.requests_in_flight += 1
+        named = name_trace(headers.trace.context.traceparent if headers.trace else "")
         x: Exchange | None = None
         outcome, status = Outcome.FAILED, 500
         try:
@@ -91,6 +95,9 @@ class Gateway:
                 record = x.record(self.name, self.site, outcome, status)
             self.metrics.count(record)
             self.publisher.add(record)
+            if self.tracing is not None and headers.trace is not None:
+                self.tracing.export(request_spans(record, headers.trace, is_chat=request.is_chat))
+            forget_trace(named)
 
     async def _prepare(
         self, request: GenerationRequest, headers: Headers, timeline: Timeline, response: Response
@@ -181,6 +188,7 @@ class Gateway:
             stream=request.is_stream,
             e2e_s=timeline.elapsed_s,
             stages=timeline.stages,
+            trace_id=headers.trace_id,
         )
 
 

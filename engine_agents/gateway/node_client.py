@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -40,6 +41,8 @@ from engine_agents.gateway.prompt import Prompt
 _OK, _NOT_FOUND = 200, 404
 _JSON_HEADER = b"Content-Type: application/json\r\n"
 _T = TypeVar("_T")
+# Calls are made in many places and in tasks that outlive their request; all belong to the trace they began under.
+_trace_header: ContextVar[bytes] = ContextVar("trace_header", default=b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,16 @@ _detokenized = msgspec.json.Decoder(Detokenized)
 _models = msgspec.json.Decoder(ModelList)
 _info = msgspec.json.Decoder(NodeInfo)
 _leases = msgspec.json.Decoder(LeaseList)
+
+
+def name_trace(traceparent: str) -> Token[bytes]:
+    """Have all calls from here on, and in tasks begun from here on, name a trace; an empty one names none."""
+    return _trace_header.set(f"traceparent: {traceparent}\r\n".encode() if traceparent else b"")
+
+
+def forget_trace(named: Token[bytes]) -> None:
+    """Name what was named before."""
+    _trace_header.reset(named)
 
 
 class NodeClient:
@@ -251,7 +264,7 @@ class NodeClient:
                 path,
                 body or (),
                 method=b"GET" if body is None else b"POST",
-                headers=_JSON_HEADER,
+                headers=_JSON_HEADER + _trace_header.get(),
                 connect_s=limits.connect_s,
                 silence_s=limits.reply_s,
                 is_whole=is_whole,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from control.domain.policy import ServiceClass
 from control.stopping import cancel_until_done
+from control.tracing import Tracing
 from engine_agents.gateway.app import GatewayApp
 from engine_agents.gateway.config import ConfigStore
 from engine_agents.gateway.gateway import Gateway
@@ -60,7 +61,14 @@ def listen(host: str, port: int) -> socket.socket:
 
 @asynccontextmanager
 async def running_gateway(
-    name: str, site: str, *, data_dir: Path, site_secret: str, stream: Stream, deadlines: Deadlines | None = None
+    name: str,
+    site: str,
+    *,
+    data_dir: Path,
+    site_secret: str,
+    stream: Stream,
+    deadlines: Deadlines | None = None,
+    tracing: Tracing | None = None,
 ) -> AsyncIterator[Gateway]:
     """A gateway with its client, its telemetry and its last configuration; all of it ends with the context.
 
@@ -85,7 +93,7 @@ async def running_gateway(
 
     spool = Spool(folder / "spool")
     publisher = Publisher(name, site, stream=stream, spool=spool, vitals=vitals, classes=classes)
-    gateway = Gateway(name, site, configs, state, client, metrics, publisher)
+    gateway = Gateway(name, site, configs, state, client, metrics, publisher, tracing)
     tasks = [asyncio.create_task(publisher.run()), asyncio.create_task(NodeWatch(client, state, configs).run())]
     try:
         yield gateway
@@ -93,3 +101,5 @@ async def running_gateway(
         await state.close()
         await cancel_until_done(*tasks, every_s=LAST_BATCH_S)
         await client.close()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)

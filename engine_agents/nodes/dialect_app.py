@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
+from control.tracing import RequestTrace, Tracing
 from engine_agents.nodes.completions import Completion, completion_of
 from engine_agents.nodes.errors import RequestError, error_reply
 from engine_agents.nodes.extensions import EndProcess, extension_routes
@@ -26,11 +27,18 @@ from engine_agents.nodes.schemas import (
     decode_body,
     decode_completion,
 )
+from engine_agents.nodes.spans import completion_span
 
 
-def node_app(node: Node, site_secret: str, end_process: EndProcess | None = None) -> Starlette:
+def node_app(
+    node: Node, site_secret: str, end_process: EndProcess | None = None, tracing: Tracing | None = None
+) -> Starlette:
     """The ASGI application of one node; an empty secret shuts the routes that change something."""
-    routes = [*_serving_routes(node), *_watching_routes(node), *extension_routes(node, site_secret, end_process)]
+    routes = [
+        *_serving_routes(node, tracing),
+        *_watching_routes(node),
+        *extension_routes(node, site_secret, end_process),
+    ]
     handlers = {RequestError: _on_error, HTTPException: _on_http_exception, ClientDisconnect: _on_disconnect}
     return Starlette(routes=routes, exception_handlers=handlers)
 
@@ -40,15 +48,16 @@ def fleet_app(apps: dict[str, ASGIApp]) -> Starlette:
     return Starlette(routes=[Mount(f"/nodes/{name}", app=app) for name, app in apps.items()])
 
 
-def _serving_routes(node: Node) -> list[Route]:
+def _serving_routes(node: Node, tracing: Tracing | None) -> list[Route]:
     async def completions(request: Request) -> WatchedResponse | Response:
+        trace = tracing.begin(request.headers.get("traceparent", "")) if tracing else None
         try:
             asked = decode_completion(await _body(request))
             completion = await completion_of(asked, node)
         except RequestError:
             node.counters.rejected += 1
             raise
-        return _answer(asked, completion)
+        return _answer(asked, completion, _span_exporter(completion, tracing, trace))
 
     async def tokenize(request: Request) -> Response:
         asked = decode_body(await _body(request), TokenizeRequest)
@@ -108,17 +117,29 @@ def _watching_routes(node: Node) -> list[Route]:
     ]
 
 
-def _answer(asked: CompletionRequest, completion: Completion) -> WatchedResponse:
-    on_outcome = _outcome_counter(completion)
+def _answer(asked: CompletionRequest, completion: Completion, export: Callable[[str], None]) -> WatchedResponse:
+    on_outcome = _outcome_counter(completion, export)
     if asked.stream:
         return EventStream(completion.events(), on_outcome)
     return JsonWork(completion.document, on_outcome)
 
 
-def _outcome_counter(completion: Completion) -> Callable[[Exception | None], None]:
+def _span_exporter(
+    completion: Completion, tracing: Tracing | None, trace: RequestTrace | None
+) -> Callable[[str], None]:
+    def export(error: str) -> None:
+        if tracing is not None and trace is not None:
+            tracing.export([completion_span(completion, trace, error)])
+
+    return export
+
+
+def _outcome_counter(completion: Completion, export: Callable[[str], None]) -> Callable[[Exception | None], None]:
     counters = completion.node.counters
 
     def count(outcome: Exception | None) -> None:
+        is_error = outcome is not None and not isinstance(outcome, ClientClosedError)
+        export(type(outcome).__name__ if is_error else "")
         if outcome is None:
             counters.completed += 1
         elif isinstance(outcome, ClientClosedError):

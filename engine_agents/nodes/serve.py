@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import uvicorn
 from starlette.types import ASGIApp
 
+from control.tracing import Tracing
 from engine_agents.nodes.dialect_app import fleet_app, node_app
 from engine_agents.nodes.engine import Engine
 from engine_agents.nodes.node import Node, NodeLimits
@@ -97,6 +98,7 @@ async def serve_node(
     kv_port: int,
     site_secret: str,
     limits: NodeLimits | None = None,
+    tracing: Tracing | None = None,
 ) -> None:
     """Run one node at the root of its own port until SIGTERM, SIGINT or cancellation; prints `ready <url>`.
 
@@ -105,27 +107,41 @@ async def serve_node(
     """
     spec = NodeSpec(engine, name, kv_host, kv_port, limits or NodeLimits())
     async with (
+        _closing(tracing),
         running_node(spec) as node,
-        serving(node_app(node, site_secret, end_soon), host=host, port=port) as bound,
+        serving(node_app(node, site_secret, end_soon, tracing), host=host, port=port) as bound,
     ):
         announce(f"http://{host}:{bound}")
         await stopped()
 
 
-async def serve_nodes(specs: Sequence[NodeSpec], *, host: str, port: int, site_secret: str) -> None:
+async def serve_nodes(
+    specs: Sequence[NodeSpec], *, host: str, port: int, site_secret: str, tracing: Tracing | None = None
+) -> None:
     """Run many nodes in this process, each under /nodes/<name>; prints one `ready <url>` for each.
 
     Raises:
         OSError: an address cannot be bound.
     """
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(_closing(tracing))
         nodes = [await stack.enter_async_context(running_node(spec)) for spec in specs]
         end_process = end_soon if len(nodes) == 1 else None
-        apps: dict[str, ASGIApp] = {node.name: node_app(node, site_secret, end_process) for node in nodes}
+        apps: dict[str, ASGIApp] = {node.name: node_app(node, site_secret, end_process, tracing) for node in nodes}
         bound = await stack.enter_async_context(serving(fleet_app(apps), host=host, port=port))
         for node in nodes:
             announce(f"http://{host}:{bound}/nodes/{node.name}")
         await stopped()
+
+
+@asynccontextmanager
+async def _closing(tracing: Tracing | None) -> AsyncIterator[None]:
+    """Send the last spans at the end."""
+    try:
+        yield
+    finally:
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
 
 def end_soon() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import uvloop
 
 from control.settings import Settings
+from control.tracing import open_tracing
 from engine_agents.nodes.emulated.config import load_host
 from engine_agents.nodes.serve import serve_nodes
 
@@ -20,9 +21,18 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
     host = load_host(arguments.config)
-    secret = Settings.from_environment().site_secret
+    settings = Settings.from_environment()
+    tracing = open_tracing(settings.otlp_endpoint, "pdd-node", arguments.config.stem)
     port = host.port if arguments.port is None else arguments.port
-    uvloop.run(serve_nodes(host.specs(), host=arguments.host or host.host, port=port, site_secret=secret))
+    uvloop.run(
+        serve_nodes(
+            host.specs(),
+            host=arguments.host or host.host,
+            port=port,
+            site_secret=settings.site_secret,
+            tracing=tracing,
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import uvloop
 
 from control.domain.prefill import ChunkRule
 from control.settings import Settings
+from control.tracing import open_tracing
 from engine_agents.nodes.kv_blocks import BlockStore
 from engine_agents.nodes.llama.engine import DEFAULT_CHUNK_RULE, LlamaEngine
 from engine_agents.nodes.llama.server import ModelError, ServerSettings, default_model_path
@@ -21,6 +22,7 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
+        environment = Settings.from_environment()
         engine = engine_of(arguments)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(
@@ -31,7 +33,8 @@ def main() -> None:
                     port=arguments.port,
                     kv_host=arguments.kv_host or arguments.host,
                     kv_port=arguments.kv_port,
-                    site_secret=Settings.from_environment().site_secret,
+                    site_secret=environment.site_secret,
+                    tracing=open_tracing(environment.otlp_endpoint, "pdd-node", arguments.name),
                 )
             )
     except ModelError as error:
