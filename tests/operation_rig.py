@@ -210,6 +210,7 @@ class OperationRig:
         }
 
         self.observers = {site: self._restartable(lambda site=site: self._observer(site)) for site in self.agents}
+        self.consumer = self._restartable(self._consumer)
 
     def url_of(self, node: str) -> str:
         port = self.gate.port if node == VICTIM else self.ports["nodes"]
@@ -228,7 +229,7 @@ class OperationRig:
             agent.start()
         for observer in self.observers.values():
             observer.start()
-        self._run("control.telemetry.ingest", "--site", "ams", "--site", "fra")
+        self.consumer.start()
         wait_until(self.is_healthy, 90)
         wait_until(self.runs_the_stored_fleet, 90)
 
@@ -332,6 +333,11 @@ class OperationRig:
         argv = [sys.executable, "-m", "engine_agents.observer", "--site", site]
         return running_process(argv, log, self.environment)
 
+    def _consumer(self) -> AbstractContextManager:
+        log = self.stack.enter_context((self.folder / "consumer.log").open("ab"))
+        argv = [sys.executable, "-m", "control.telemetry.ingest", "--site", "ams", "--site", "fra"]
+        return running_process(argv, log, self.environment)
+
     def _worker(self, module: str, queue: str, *options: str) -> AbstractContextManager:
         return running_worker(module, queue, self.folder / f"{queue}.log", self.environment, *options)
 
@@ -412,7 +418,7 @@ class Traffic:
 
     def _ask(self, http: httpx.Client, number: int) -> str:
         """What was wrong with one answer; empty for nothing."""
-        prompt = random.Random(f"prompt {number}").choices(range(97, 123), k=300 + 50 * number)
+        prompt = random.Random(f"prompt {number}").choices(range(97, 123), k=300 + 50 * (number % 6))
         body = {"model": MODEL, "prompt": prompt, "max_tokens": self.MAX_TOKENS, "stream": True, "temperature": 0}
         text, is_done = "", False
         try:
