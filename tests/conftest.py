@@ -3,10 +3,10 @@
 import pytest
 
 from tests.embedded import running_fleet
-from tests.postgresql import postgresql
+from tests.postgresql import postgresql, postgresql_server
 from tests.services import valkey
 
-__all__ = ["emulated_fleet", "postgresql", "valkey"]
+__all__ = ["emulated_fleet", "postgresql", "postgresql_server", "valkey"]
 
 
 @pytest.fixture(scope="session")

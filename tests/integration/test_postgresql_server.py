@@ -1,4 +1,4 @@
-"""The tests' own PostgreSQL does not outlive a test run that is killed."""
+"""The tests' own PostgreSQL outlives no test run that is killed, and its databases no test."""
 
 import os
 import shutil
@@ -7,11 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from sqlalchemy import create_engine, make_url, text
 
 from tests.postgresql import postgresql_folder
 from tests.processes import ROOT, session_members, wait_until
-
-pytestmark = [pytest.mark.full, pytest.mark.faults]
 
 STARTER = """
 import time
@@ -22,6 +21,8 @@ with running_postgresql() as server:
 """
 
 
+@pytest.mark.full
+@pytest.mark.faults
 def test_a_killed_test_run_takes_its_database_server_along():
     if postgresql_folder() is None:
         pytest.skip("PostgreSQL is not installed")
@@ -34,3 +35,20 @@ def test_a_killed_test_run_takes_its_database_server_along():
         wait_until(lambda: session_members(pid) == [])
     finally:
         shutil.rmtree(folder)
+
+
+def test_the_databases_of_a_test_are_dropped_whoever_is_connected(postgresql_server):
+    url = postgresql_server.new_database()
+    name = make_url(url).database
+    names = text("select datname from pg_database")
+    user, watcher = create_engine(url), create_engine(postgresql_server.url("postgres"))
+    with user.connect() as connection, watcher.connect() as other:
+        connection.execute(text("select 1"))
+        before = other.execute(names).scalars().all()
+        postgresql_server.drop_databases()
+        after = other.execute(names).scalars().all()
+        connection.invalidate()
+    user.dispose()
+    watcher.dispose()
+    assert name in before
+    assert name not in after
