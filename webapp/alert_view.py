@@ -17,7 +17,7 @@ from control.store.tables import AlertRow
 
 TIMELINE_WIDTH: Final = 1000.0
 _OPERATORS: Final = ("!=", "~", "=")
-_TONES: Final = {BurnState.OK: "ok", BurnState.BURNING: "bad", BurnState.UNKNOWN: ""}
+_TONES: Final = {BurnState.OK: "ok", BurnState.BURNING: "bad", BurnState.EXHAUSTED: "bad", BurnState.UNKNOWN: ""}
 _SEVERITY_TONES: Final = {Severity.INFO: "accent", Severity.WARNING: "warn", Severity.CRITICAL: "bad"}
 
 

@@ -105,7 +105,10 @@ def token_create(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a token and print it, once. Scopes: read, policies:write, fleet:write, operations:write, access:admin."""
+    """Make a token and print it, once.
+
+    Scopes: read, policies:write, fleet:write, operations:write, alerts:write, annotations:write, access:admin.
+    """
     expires_at = (datetime.now(UTC) + timedelta(days=days)).isoformat() if days else None
     made = _call(data, "POST", "/tokens", {"name": name, "scopes": scope, "expires_at": expires_at})
     _print(made, [made["secret"]], as_json=as_json)

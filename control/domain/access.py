@@ -26,6 +26,8 @@ class Scope(StrEnum):
     POLICIES_WRITE = "policies:write"
     FLEET_WRITE = "fleet:write"
     OPERATIONS_WRITE = "operations:write"
+    ALERTS_WRITE = "alerts:write"
+    ANNOTATIONS_WRITE = "annotations:write"
     ACCESS_ADMIN = "access:admin"
 
 
@@ -42,6 +44,12 @@ _WRITE_SCOPES = (
     ("/policies", Scope.POLICIES_WRITE),
     ("/operations", Scope.OPERATIONS_WRITE),
     ("/api/v1/operations", Scope.OPERATIONS_WRITE),
+    # Whoever watches the fleet need not be able to change it, and a pipeline that marks its releases need do no more.
+    ("/api/v1/alert", Scope.ALERTS_WRITE),
+    ("/api/v1/silences", Scope.ALERTS_WRITE),
+    ("/api/v1/webhooks", Scope.ALERTS_WRITE),
+    ("/api/v1/slos", Scope.ALERTS_WRITE),
+    ("/api/v1/annotations", Scope.ANNOTATIONS_WRITE),
     # People keep their own password, sessions and tokens; their handlers see to it that nobody touches another's.
     ("/api/v1/users/me/", Scope.READ),
     ("/api/v1/tokens", Scope.READ),

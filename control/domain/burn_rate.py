@@ -42,10 +42,11 @@ BUDGET_WINDOW_S = 30 * 86_400
 
 
 class BurnState(StrEnum):
-    """Whether an objective's budget burns too fast."""
+    """Whether an objective's budget burns too fast, or is spent; pairs of windows are never exhausted."""
 
     OK = "ok"
     BURNING = "burning"
+    EXHAUSTED = "exhausted"
     UNKNOWN = "unknown"
 
 
@@ -101,6 +102,17 @@ def burn_state(pairs: Iterable[PairBurn]) -> BurnState:
         if state in states:
             return state
     return BurnState.OK if states else BurnState.UNKNOWN
+
+
+def slo_state(pairs: Iterable[PairBurn], left: float | None) -> BurnState:
+    """How an objective is kept: burning comes first, as somebody can still act; a spent budget is not good either.
+
+    `left` is the share of the budget that is left, None without events.
+    """
+    state = burn_state(pairs)
+    if state is not BurnState.BURNING and left is not None and left <= 0:
+        return BurnState.EXHAUSTED
+    return state
 
 
 def _check(target: float) -> None:

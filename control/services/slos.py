@@ -15,7 +15,7 @@ from control.domain.burn_rate import (
     Tally,
     budget_left,
     burn_rate,
-    burn_state,
+    slo_state,
 )
 from control.domain.policy import parse_policy
 from control.domain.policy_fields import is_member_name
@@ -136,7 +136,8 @@ def slo_status(slo: Slo, recent: RecentRequests, budgets: Groups) -> SloStatus:
     """How an objective is kept, by what the windows hold."""
     pairs = burns_of(slo, recent)
     budget = tally_groups(budgets, slo)
-    return SloStatus(burn_state(pairs), pairs, budget, budget_left(budget, slo.target))
+    left = budget_left(budget, slo.target)
+    return SloStatus(slo_state(pairs, left), pairs, budget, left)
 
 
 def load_statuses(session: Session, slos: Iterable[Slo], now_s: float) -> dict[str, SloStatus]:

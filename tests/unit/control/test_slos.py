@@ -63,6 +63,21 @@ def test_burns_when_long_and_short_window_do(seeded):
     assert found.budget_left == pytest.approx(-49)
 
 
+def test_a_spent_budget_is_not_said_to_be_kept(seeded, clock):
+    tight = Slo("tight", Indicator.TTFT, 0.99, 2.0)
+    fill(seeded, good=950, bad=50)
+    clock.advance(hours=12)
+    fill(seeded, good=50)
+    clock.advance(minutes=3)
+    fill(seeded, good=50)
+    found = status(seeded, tight)
+    assert [pair.state for pair in found.pairs] == [BurnState.OK, BurnState.OK]
+    assert found.budget_left < 0
+    assert found.state is BurnState.EXHAUSTED
+    tenth = Slo("loose", Indicator.TTFT, 0.9, 2.0)
+    assert status(seeded, tenth).state is BurnState.OK
+
+
 def test_stops_burning_when_the_short_window_is_good_again(seeded, clock):
     tight = Slo("tight", Indicator.TTFT, 0.99, 2.0)
     fill(seeded, bad=50)

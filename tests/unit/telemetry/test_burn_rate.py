@@ -13,6 +13,7 @@ from control.domain.burn_rate import (
     budget_left,
     burn_rate,
     burn_state,
+    slo_state,
 )
 from control.domain.histogram import Histogram
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT, ServiceClass, parse_policy
@@ -64,6 +65,17 @@ def test_what_is_not_known_is_never_good(pairs):
         assert state is BurnState.UNKNOWN
     else:
         assert state is BurnState.OK
+
+
+@given(pairs=st.lists(st.tuples(rates, rates), min_size=2, max_size=2), left=st.none() | st.floats(-10, 1))
+def test_an_objective_is_kept_only_while_some_of_its_budget_is_left(pairs, left):
+    burns = [PairBurn(pair, *found) for pair, found in zip(WINDOW_PAIRS, pairs, strict=True)]
+    state = slo_state(burns, left)
+    assert (state is BurnState.BURNING) is (burn_state(burns) is BurnState.BURNING)
+    if state is BurnState.OK:
+        assert left is None or left > 0
+    if state is not BurnState.EXHAUSTED:
+        assert state is burn_state(burns)
 
 
 def test_no_pairs_at_all_are_unknown_too():
