@@ -66,10 +66,12 @@ class LoadRun:
         stagger = Random(f"{self._options.seed}/start/{worker}")  # noqa: S311
         await self._pause(stagger.uniform(0, self._options.shape.think_s.high) * worker / self._options.sessions)
         while not self._is_over():
-            await self._session(http, plan_session(self._options.seed, index, self._options.shape))
+            # All turns of a session run under one policy, also while a roll-out tries another one.
+            headers = {**self._options.headers, "X-PDD-Session": f"{self._options.seed}/{index}"}
+            await self._session(http, plan_session(self._options.seed, index, self._options.shape), headers)
             index += self._options.sessions
 
-    async def _session(self, http: aiohttp.ClientSession, plan: SessionPlan) -> None:
+    async def _session(self, http: aiohttp.ClientSession, plan: SessionPlan, headers: dict[str, str]) -> None:
         messages = [{"role": "system", "content": plan.system}] if plan.system else []
         for turn in plan.turns:
             await self._pause(turn.think_s)
@@ -83,7 +85,7 @@ class LoadRun:
                 http,
                 f"{self._options.base_url}/chat/completions",
                 self._body(messages, turn.max_output_tokens),
-                self._options.headers,
+                headers,
             )
             self._on_answer(answer)
             if not answer.is_complete:

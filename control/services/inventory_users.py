@@ -1,4 +1,4 @@
-"""Who needs an item of the inventory, beside other items: the active policy, and operations that are under way."""
+"""Who needs an item of the inventory, beside other items: the active policy, operations and a roll-out under way."""
 
 from collections.abc import Collection
 
@@ -8,12 +8,20 @@ from control.domain.inventory import ItemRef, Kind
 from control.domain.policy import FieldProblem
 from control.services.policies import find_active_number, load_revision
 from control.services.policy_scopes import overrides_for
+from control.services.rollout_store import find_open_rollout
 from control.store.tables import OperationRow
 
 
 def outside_users(session: Session, ref: ItemRef) -> list[FieldProblem]:
     """Each user with its path, such as `policy.overrides.sites.fra` or `operations.7`."""
-    return [*_policy_users(session, ref), *operations_on(session, [ref])]
+    return [*_policy_users(session, ref), *_rollout_users(session, ref), *operations_on(session, [ref])]
+
+
+def _rollout_users(session: Session, ref: ItemRef) -> list[FieldProblem]:
+    stored = find_open_rollout(session)
+    if stored is None or ref != ItemRef(Kind.SITE, stored.row.canary_site or ""):
+        return []
+    return [FieldProblem(f"rollouts.{stored.id}", f"The {ref} is the canary of roll-out {stored.id}.")]
 
 
 def _policy_users(session: Session, ref: ItemRef) -> list[FieldProblem]:

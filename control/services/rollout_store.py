@@ -76,14 +76,17 @@ def find_open_rollout(session: Session) -> StoredRollout | None:
     return None if row is None else StoredRollout(row, rollout_of(row))
 
 
-def refuse_during_rollout(session: Session) -> None:
-    """See that no roll-out is under way.
+def refuse_during_rollout(session: Session, *, also_ending: bool = False) -> None:
+    """See that no roll-out is under way whose fate another policy would decide.
+
+    One that only waits for gateways to confirm its end, of which one may be gone for good, stands in nobody's way but,
+    with `also_ending`, the next roll-out's.
 
     Raises:
         RolloutOpenError: one is.
     """
     stored = find_open_rollout(session)
-    if stored is not None:
+    if stored is not None and (also_ending or stored.rollout.phase not in {Phase.PROMOTING, Phase.ABORTING}):
         raise RolloutOpenError(
             f"Roll-out {stored.id} of r{stored.row.revision} is {stored.row.phase}:"
             " wait for its end, or promote or abort it first."

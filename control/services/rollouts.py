@@ -17,7 +17,7 @@ from control.services.access import Principal, Role, require_role, require_scope
 from control.services.audit import record_event
 from control.services.fleet import find, load_gateways, load_sites
 from control.services.plane import ControlPlane
-from control.services.policies import POLICY_LOCK, copy_revision, load_active, load_revision
+from control.services.policies import POLICY_LOCK, copy_revision, find_active_number, load_active, load_revision
 from control.services.rollout_engine import Move, move_on
 from control.services.rollout_readings import Look, load_before, look_at, why_not_begun
 from control.services.rollout_store import (
@@ -79,7 +79,7 @@ def plan_rollout(session: Session, draft: RolloutDraft, now: datetime) -> Rollou
         StaleRevisionError: the base is no longer active.
         RolloutOpenError: another one is under way.
     """
-    refuse_during_rollout(session)
+    refuse_during_rollout(session, also_ending=True)
     active = load_active(session).revision
     if draft.base_revision is not None and draft.base_revision != active.number:
         raise StaleRevisionError(
@@ -205,6 +205,9 @@ def _change(
             after = change(stored.rollout, look)
         except RolloutError as error:
             raise ConflictError(f"Roll-out {number} cannot be changed so: {error}.") from None
+        active = find_active_number(work.session)
+        if stored.rollout.phase is Phase.PROMOTING and active != stored.row.revision:
+            raise ConflictError(f"Roll-out {number} has nothing to take back: r{active} has been applied since.")
         if stored.rollout.has_canary:
             stored.row.judgement = judgement_document(look.sight.judgement, look.groups)
         move_on(Move(work, plane, stored, principal, reason), after)

@@ -60,10 +60,11 @@ class RolloutDays:
     def requests(self, revision, count=10, **fields):
         write_requests(self.plane, count, age_s=0.5, policy_revision=revision, **fields)
 
-    def pass_(self, *, rounds=1, canary=None, control=None, heard=tuple(GATEWAYS)):
+    def pass_(self, *, rounds=1, canary=None, control=None, heard=tuple(GATEWAYS), sweep=None):
         """Time passes: gateways report, each group has ten requests, and the sweep looks.
 
-        `canary` and `control` are fields of their requests; `heard` are the gateways whose telemetry arrives.
+        `canary` and `control` are fields of their requests; `heard` are the gateways whose telemetry arrives; `sweep`
+        looks instead of one control worker.
         """
         for _ in range(rounds):
             self.clock.advance(seconds=5)
@@ -74,7 +75,10 @@ class RolloutDays:
                 self.requests(self.base, **(control or {}))
                 if self.wanted()[1] is not None:
                     self.requests(self.candidate, **(canary or {}))
-            sweep_rollouts(self.plane)
+            if sweep is None:
+                sweep_rollouts(self.plane)
+            else:
+                sweep()
 
     def now(self, number):
         with self.plane.database.reading() as session:

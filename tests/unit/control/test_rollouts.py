@@ -1,10 +1,12 @@
 """Guarded roll-outs against the store: what is sent, activated, taken back and written down, on every way through."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 from sqlmodel import select
 
+from control.domain.inventory import ItemRef, Kind
 from control.errors import (
     ConflictError,
     ForbiddenError,
@@ -17,8 +19,17 @@ from control.orders import PUSH_POLICY
 from control.services import rollout_engine
 from control.services.access import Principal, Role
 from control.services.audit import load_events
+from control.services.inventory_users import outside_users
 from control.services.operations import open_operation
-from control.services.policies import apply_revision, load_active, load_revision, load_revisions, revert_revision
+from control.services.plane import ControlPlane
+from control.services.policies import (
+    apply_revision,
+    load_activations,
+    load_active,
+    load_revision,
+    load_revisions,
+    revert_revision,
+)
 from control.services.rollout import Report, RolloutState, load_statuses, record_report, sweep_gateways
 from control.services.rollout_engine import advance_rollout, sweep_rollouts
 from control.services.rollouts import (
@@ -31,8 +42,9 @@ from control.services.rollouts import (
     resume_rollout,
     version_of,
 )
+from control.store.session import open_database
 from control.store.tables import AnnotationRow, GatewayRow
-from tests.unit.control.rollout_days import OLGA, RELAY, RolloutDays
+from tests.unit.control.rollout_days import GATEWAYS, OLGA, RELAY, RolloutDays
 
 SLOW = {"ttft_s": 9.0}
 VERA = Principal("vera", Role.VIEWER)
@@ -325,3 +337,47 @@ def test_an_overtaken_look_changes_nothing(days, monkeypatch):
     assert advance_rollout(days.plane, number)
     assert len(actions(days)) <= before + 1
     assert days.now(number).rollout.looked_at_s == days.plane.now().timestamp()
+
+
+def test_one_that_waits_for_a_gateway_that_is_gone_stands_in_no_other_policys_way(days):
+    number = days.open()
+    days.pass_(rounds=3)
+    days.obedient = {"ams-gw-01"}
+    promote_rollout(days.plane, OLGA, days.wish(number), force=True)
+    days.pass_(rounds=3)
+    assert (days.phase(number), active(days).number) == ("promoting", days.candidate)
+    newer = days.revise({RELAY: 6.0}, apply=True)
+    with pytest.raises(ConflictError, match=f"r{newer} has been applied since"):
+        abort_rollout(days.plane, OLGA, days.wish(number))
+    with pytest.raises(RolloutOpenError):
+        days.open(revision=days.revise({RELAY: 7.0}))
+    assert active(days).number == newer
+    days.obedient = set(GATEWAYS)
+    days.pass_()
+    assert days.phase(number) == "done"
+
+
+def test_a_site_that_is_a_canary_is_in_use(days):
+    number = days.open(site="fra")
+    with days.plane.database.reading() as session:
+        users = outside_users(session, ItemRef(Kind.SITE, "fra"))
+        assert outside_users(session, ItemRef(Kind.SITE, "ams")) == []
+    assert [(user.path, user.message) for user in users] == [
+        (f"rollouts.{number}", f"The site fra is the canary of roll-out {number}.")
+    ]
+
+
+def test_replicas_that_look_at_once_change_a_phase_once(days, database_url, clock):
+    databases = [open_database(database_url) for _ in range(4)]
+    planes = [ControlPlane(database, days.plane.send, clock) for database in databases]
+    number = days.open()
+    with ThreadPoolExecutor(len(planes)) as workers:
+        for _ in range(10):
+            days.pass_(sweep=lambda: list(workers.map(sweep_rollouts, planes)))
+    for database in databases:
+        database.engine.dispose()
+    assert days.phase(number) == "done"
+    assert actions(days) == [f"rollout.{name}" for name in ("open", "canary", "baking", "promoting", "done")]
+    with days.plane.database.reading() as session:
+        applied = [row.revision for row in load_activations(session, 50)]
+    assert applied.count(days.candidate) == 1
