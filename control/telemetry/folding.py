@@ -101,7 +101,7 @@ def fold(columns: RequestColumns, places: Ints) -> Iterator[Group]:
 
 def fold_nodes(columns: RequestColumns, places: Ints) -> dict[NodeKey, NodeSums]:
     """What the records at these places brought to main nodes; what no node can be called becomes one word."""
-    names = [columns.records[place].main_node for place in places]
+    names = [columns.records[place].main_node for place in places.tolist()]
     codes: dict[str, int] = {"": 0}
     code_of = np.array([codes.setdefault(name, len(codes)) for name in names], dtype=np.int64)
     has_main = code_of > 0

@@ -26,13 +26,13 @@ class Spool:
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def put(self, epoch: int, sequence: int, data: bytes) -> int:
-        """Keep a batch; gives back how many older ones had to leave.
+    def put(self, epoch: int, sequence: int, data: bytes, records: int) -> int:
+        """Keep a batch of so many records; gives back how many records had to leave with older batches.
 
         Raises:
             OSError: it cannot be written.
         """
-        name = f"{epoch:016d}-{sequence:010d}{_SUFFIX}"
+        name = f"{epoch:016d}-{sequence:010d}-{records:06d}{_SUFFIX}"
         partial = self._folder / f"{name}.partial"
         partial.write_bytes(data)
         partial.replace(self._folder / name)
@@ -40,8 +40,9 @@ class Spool:
         self._bytes += len(data)
         left = 0
         while len(self._sizes) > 1 and (self._bytes > self._max_bytes or len(self._sizes) > self._max_files):
-            self.remove(next(iter(self._sizes)))
-            left += 1
+            oldest = next(iter(self._sizes))
+            self.remove(oldest)
+            left += _records_in(oldest)
         return left
 
     def first(self) -> tuple[str, bytes] | None:
@@ -57,3 +58,9 @@ class Spool:
         """Forget a batch that was sent."""
         self._bytes -= self._sizes.pop(name, 0)
         (self._folder / name).unlink(missing_ok=True)
+
+
+def _records_in(name: str) -> int:
+    """How many records a batch has; a file of an earlier release does not say, and held at least one."""
+    parts = name.removesuffix(_SUFFIX).split("-")
+    return int(parts[2]) if len(parts) > 2 and parts[2].isdecimal() else 1

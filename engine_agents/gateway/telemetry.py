@@ -166,10 +166,9 @@ class Publisher:
 
     async def _keep(self, batch: RequestBatch, data: bytes) -> None:
         try:
-            left = await asyncio.to_thread(self._spool.put, batch.epoch, batch.sequence, data)
+            left = await asyncio.to_thread(self._spool.put, batch.epoch, batch.sequence, data, len(batch.records))
         except OSError as error:
             log.warning("the telemetry spool cannot be written: %s", error)
             self.dropped_records += len(batch.records)
         else:
-            # How many records the batches that left had is not read again: each held at least one.
             self.dropped_records += left

@@ -113,15 +113,30 @@ async def test_losses_are_counted(publisher, stream, monkeypatch):
     assert stream.batches[0].dropped_records == 1
 
 
-def test_a_full_spool_loses_its_oldest(tmp_path):
+def test_a_full_spool_loses_its_oldest_and_says_how_many_records(tmp_path):
     spool = Spool(tmp_path, max_bytes=10)
-    assert spool.put(1, 1, b"12345") == 0
-    assert spool.put(1, 2, b"12345") == 0
-    assert spool.put(1, 3, b"1") == 1
-    assert spool.first() == (f"{1:016d}-{2:010d}.batch", b"12345")
+    assert spool.put(1, 1, b"12345", 7) == 0
+    assert spool.put(1, 2, b"12345", 1) == 0
+    assert spool.put(1, 3, b"1", 1) == 7
+    assert spool.first() == (f"{1:016d}-{2:010d}-{1:06d}.batch", b"12345")
 
 
 def test_a_spool_with_too_many_files_loses_its_oldest(tmp_path):
+    (tmp_path / f"{0:016d}-{9:010d}.batch").write_bytes(b"of an earlier release")
     spool = Spool(tmp_path, max_files=2)
-    assert [spool.put(1, number, b"x") for number in range(4)] == [0, 0, 1, 1]
+    assert [spool.put(1, number, b"x", number) for number in range(4)] == [0, 1, 0, 1]
     assert len(Spool(tmp_path)) == 2
+
+
+async def test_records_that_a_full_spool_lost_are_counted_exactly(publisher, stream, spool, monkeypatch):
+    monkeypatch.setattr(spool, "_max_files", 2)
+    stream.is_away = True
+    for count in (3, 2, 1):
+        for _ in range(count):
+            publisher.add(record("r"))
+        await publisher.send_batch()
+    stream.is_away = False
+    await publisher.send_batch()
+    await publisher.send_batch()
+    assert sum(len(batch.records) for batch in stream.batches) == 3
+    assert stream.batches[-1].dropped_records == 3
