@@ -4,6 +4,7 @@
 frame in which a tile has counted it.
 """
 
+import argparse
 import asyncio
 import contextlib
 import json
@@ -12,7 +13,8 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -46,12 +48,14 @@ from control.telemetry.records import (
 from tests.processes import running_process, running_valkey
 from tests.services import free_port
 
+PARTS = ("throughput", "page", "clients", "heap")
 BATCH_RECORDS = 250
 ROUND_BATCHES = 400
 ROUNDS = 3
 FRESH_PROBES = 100
 PAGE_SECONDS = 30
 CLIENTS = 2000
+CONNECTING = 20
 CLIENT_SECONDS = 20
 HEAP_TICKS = 2000
 WARM_TICKS = 300
@@ -73,41 +77,52 @@ WATCH = """
 """
 
 
-async def main() -> None:
-    """Measure everything, one after the other, and print it."""
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """A dashboard's process that serves."""
+
+    url: str
+    pid: int
+    key: str
+
+
+async def main(parts: Collection[str]) -> None:
+    """Measure one part after the other, and print what was found."""
     tell_if_busy()
     chromium = find_chromium()
     if chromium is None:
         sys.exit("no Chromium is installed: `make browser` says what is missing")
+    report: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="pdd-bench-") as name:
         folder = Path(name)
-        with running_valkey(folder) as url:
-            throughput = await measure_throughput(url, folder)
-        say(f"throughput: {throughput:,.0f} records/s per core")
-        with running_valkey(folder) as url, running_plane(folder, url) as (web_url, web_pid, key):
-            async with fleet_running(url, folder) as fleet, browsing(chromium, web_url, key) as page:
-                freshness_s = await measure_freshness(page, fleet)
-                say(f"freshness: P99 {freshness_s:.2f} s")
-                page_share = await measure_page(page)
-                say(f"Live page: {page_share:.1%} of a core")
-            async with fleet_running(url, folder):
-                core_share, tick_bytes, clients = await measure_clients(web_url, web_pid)
-                say(f"{clients} clients: {core_share:.1%} of a core")
-        with running_valkey(folder) as url, running_plane(folder, url, with_consumer=False) as (web_url, _, key):
-            growth = await measure_heap(chromium, web_url, key, url)
-    print(
-        json.dumps(
-            {
-                "records_per_s_per_core": round(throughput),
-                "freshness_p99_s": round(freshness_s, 3),
-                "sse_clients": clients,
-                "sse_core_share": round(core_share, 4),
-                "tick_bytes": round(tick_bytes),
-                "live_page_cpu_share": round(page_share, 4),
-                "heap_growth_ratio": round(growth, 3),
-            }
-        )
-    )
+        if "throughput" in parts:
+            with running_valkey(folder) as url:
+                report["records_per_s_per_core"] = round(await measure_throughput(url, folder))
+            say(f"throughput: {report['records_per_s_per_core']:,} records/s per core")
+        if "page" in parts or "clients" in parts:
+            with running_valkey(folder) as url, running_plane(folder, url) as plane:
+                async with fleet_running(url, folder) as fleet:
+                    report |= await measure_live(chromium, plane, fleet, parts)
+        if "heap" in parts:
+            with running_valkey(folder) as url, running_plane(folder, url, with_consumer=False) as plane:
+                report["heap_growth_ratio"] = round(await measure_heap(chromium, plane, url), 3)
+    print(json.dumps(report))
+
+
+async def measure_live(chromium: str, plane: Plane, fleet: FakeFleet, parts: Collection[str]) -> dict[str, float]:
+    """What a browser sees and costs, and what many of them cost."""
+    report: dict[str, float] = {}
+    if "page" in parts:
+        async with browsing(chromium, plane) as page:
+            report["freshness_p99_s"] = round(await measure_freshness(page, fleet), 3)
+            say(f"freshness: P99 {report['freshness_p99_s']:.2f} s")
+            report["live_page_cpu_share"] = round(await measure_page(page), 4)
+            say(f"Live page: {report['live_page_cpu_share']:.1%} of a core")
+    if "clients" in parts:
+        core_share, tick_bytes, clients = await measure_clients(plane)
+        report |= {"sse_clients": clients, "sse_core_share": round(core_share, 4), "tick_bytes": round(tick_bytes)}
+        say(f"{clients} clients: {core_share:.1%} of a core")
+    return report
 
 
 async def measure_throughput(url: str, folder: Path) -> float:
@@ -147,8 +162,8 @@ def _batch(rng: random.Random, sequence: int) -> bytes:
 
 
 @contextlib.contextmanager
-def running_plane(folder: Path, redis_url: str, *, with_consumer: bool = True) -> Any:
-    """The dashboard's process and the consumer on a fresh database: address, process id, sign-in key."""
+def running_plane(folder: Path, redis_url: str, *, with_consumer: bool = True) -> Iterator[Plane]:
+    """The dashboard's process and the consumer on a fresh database."""
     with tempfile.TemporaryDirectory(dir=folder) as name, contextlib.ExitStack() as stack:
         data, port = Path(name), free_port()
         environment = {
@@ -167,7 +182,7 @@ def running_plane(folder: Path, redis_url: str, *, with_consumer: bool = True) -
             stack.enter_context(running_process(argv, log, environment))
         while b"ready http" not in (data / "log").read_bytes():
             time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}", web.pid, key
+        yield Plane(f"http://127.0.0.1:{port}", web.pid, key)
 
 
 def _prepare(database_url: str, data: Path) -> str:
@@ -198,7 +213,7 @@ async def fleet_running(url: str, folder: Path) -> AsyncIterator[FakeFleet]:
 
 
 @contextlib.asynccontextmanager
-async def browsing(chromium: str, web_url: str, key: str) -> AsyncIterator[Page]:
+async def browsing(chromium: str, plane: Plane) -> AsyncIterator[Page]:
     """A signed-in Live page."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
@@ -207,7 +222,7 @@ async def browsing(chromium: str, web_url: str, key: str) -> AsyncIterator[Page]
         # What waits in the page for a figure is evaluated text, which the page's own policy refuses.
         page = await browser.new_page(viewport={"width": 1440, "height": 900}, locale="en", bypass_csp=True)
         page.set_default_timeout(60_000)
-        await page.goto(f"{web_url}/login?key={key}")
+        await page.goto(f"{plane.url}/login?key={plane.key}")
         await page.get_by_role("button", name="Sign in").click()
         await page.wait_for_selector("#tile-served")
         yield page
@@ -234,13 +249,13 @@ async def measure_freshness(page: Page, fleet: FakeFleet) -> float:
 
 
 async def measure_page(page: Page) -> float:
-    """Share of a core that the main thread of the page takes."""
+    """Share of a core that the main thread of the page takes: processor time, not time in tasks."""
     session = await page.context.new_cdp_session(page)
-    await session.send("Performance.enable")
-    before = await _metrics(session)
+    await session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    began_s, before = time.monotonic(), await _metrics(session)
     await asyncio.sleep(PAGE_SECONDS)
     after = await _metrics(session)
-    return (after["TaskDuration"] - before["TaskDuration"]) / (after["Timestamp"] - before["Timestamp"])
+    return (after["ThreadTime"] - before["ThreadTime"]) / (time.monotonic() - began_s)
 
 
 async def _metrics(session: Any) -> Mapping[str, float]:
@@ -248,23 +263,17 @@ async def _metrics(session: Any) -> Mapping[str, float]:
     return {one["name"]: one["value"] for one in found["metrics"]}
 
 
-async def measure_clients(web_url: str, web_pid: int) -> tuple[float, float, int]:
+async def measure_clients(plane: Plane) -> tuple[float, float, int]:
     """Share of a core that the dashboard's process takes for so many streams, bytes of a tick, and how many streams."""
-    address = urlsplit(web_url)
     got: list[int] = []
-    connections = []
-    for _ in range(CLIENTS):
-        reader, writer = await asyncio.open_connection(address.hostname, address.port)
-        writer.write(f"GET /live/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
-        head = await reader.readuntil(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 200"), head
-        connections.append((reader, writer))
+    few_at_once = asyncio.Semaphore(CONNECTING)
+    connections = await asyncio.gather(*(_connect(plane, few_at_once) for _ in range(CLIENTS)))
     reading = [asyncio.create_task(_count_ticks(reader, got)) for reader, _ in connections]
     await asyncio.sleep(2.0)
     got.clear()
-    began_s, cpu_s = time.monotonic(), _cpu_s(web_pid)
+    began_s, cpu_s = time.monotonic(), _cpu_s(plane.pid)
     await asyncio.sleep(CLIENT_SECONDS)
-    share = (_cpu_s(web_pid) - cpu_s) / (time.monotonic() - began_s)
+    share = (_cpu_s(plane.pid) - cpu_s) / (time.monotonic() - began_s)
     assert len(got) >= CLIENTS * (CLIENT_SECONDS - 2), f"only {len(got)} ticks came"
     tick_bytes = float(np.mean(got))
     for task in reading:
@@ -273,6 +282,16 @@ async def measure_clients(web_url: str, web_pid: int) -> tuple[float, float, int
     for _, writer in connections:
         writer.close()
     return share, tick_bytes, len(connections)
+
+
+async def _connect(plane: Plane, few_at_once: asyncio.Semaphore) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    address = urlsplit(plane.url)
+    async with few_at_once:
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(f"GET /live/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200"), head
+    return reader, writer
 
 
 async def _count_ticks(reader: asyncio.StreamReader, got: list[int]) -> None:
@@ -287,12 +306,12 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def measure_heap(chromium: str, web_url: str, key: str, redis_url: str) -> float:
+async def measure_heap(chromium: str, plane: Plane, redis_url: str) -> float:
     """Heap of the page after so many ticks / after the first ones, when all windows are full."""
     async with Redis.from_url(redis_url) as redis:
         feed = ticks(HEAP_TICKS + WARM_TICKS, time.time() - HEAP_TICKS - WARM_TICKS)
         await _publish(redis, feed, 1)
-        async with browsing(chromium, web_url, key) as page:
+        async with browsing(chromium, plane) as page:
             session = await page.context.new_cdp_session(page)
             await _publish(redis, feed, WARM_TICKS - 1)
             before = await _heap_bytes(session)
@@ -320,4 +339,6 @@ async def _heap_bytes(session: Any) -> float:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_telemetry", description=__doc__)
+    parser.add_argument("--only", action="append", choices=PARTS, help="measure this part only; may be given again")
+    asyncio.run(main(parser.parse_args().only or PARTS))

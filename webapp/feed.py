@@ -46,6 +46,7 @@ class LiveFeed:
         self._queues: set[asyncio.Queue[bytes | None]] = set()
         self._last_id = "0-0"
         self._is_closed = False
+        self._sent_at_s = clock()
         self._newest: dict[str, Any] | None = None
         self.ticks_total = 0
 
@@ -68,6 +69,7 @@ class LiveFeed:
         """Read for ever; a Redis that went away is asked again once a second."""
         is_reachable = True
         while not self._is_closed:
+            self._keep_alive()
             try:
                 if self._last_id == "0-0":
                     await self._load_recent()
@@ -78,6 +80,17 @@ class LiveFeed:
                     log.warning("live feed unreachable: %s", error)
                 is_reachable = False
                 await asyncio.sleep(RETRY_S)
+
+    def _keep_alive(self) -> None:
+        """Say something where there was no tick for long, so that nothing on the way takes a stream for dead."""
+        now_s = self._clock()
+        if now_s - self._sent_at_s >= KEEP_ALIVE_S:
+            self._send(ALIVE, now_s)
+
+    def _send(self, event: bytes, now_s: float) -> None:
+        self._sent_at_s = now_s
+        for queue in self._queues:
+            _offer(queue, event)
 
     def close(self) -> None:
         """End every stream, so that a server that stops does not wait for browsers."""
@@ -117,15 +130,7 @@ class LiveFeed:
             yield HELLO
             for event in backlog:
                 yield event
-            while not self._is_closed:
-                try:
-                    async with asyncio.timeout(KEEP_ALIVE_S):
-                        waiting = await queue.get()
-                except TimeoutError:
-                    yield ALIVE
-                    continue
-                if waiting is None:
-                    return
+            while not self._is_closed and (waiting := await queue.get()) is not None:
                 yield waiting
         finally:
             self._queues.discard(queue)
@@ -150,9 +155,7 @@ class LiveFeed:
         streams = reply.values() if isinstance(reply, dict) else [entries for _, entries in reply or ()]
         for entries in streams:
             for event_id, fields in _flat(entries):
-                event = self._take(_text(event_id), fields)
-                for queue in self._queues:
-                    _offer(queue, event)
+                self._send(self._take(_text(event_id), fields), self._clock())
 
     def _take(self, event_id: str, fields: Mapping[Any, Any]) -> bytes:
         """Remember a tick and give it as an event."""

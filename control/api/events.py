@@ -7,7 +7,7 @@ from fastapi import APIRouter, Header, Query, Request
 
 from control.api.dependencies import Plane, Viewer, identify_request
 from control.api.event_hub import EventHub
-from control.api.event_stream import STREAM_HEADERS, EventStream, until_gone
+from control.api.event_stream import STREAM_HEADERS, EventStream
 from control.api.schemas import MAX_NUMBER
 
 router = APIRouter(tags=["events"])
@@ -40,4 +40,4 @@ async def stream_events(
         raise TypeError("the application was made without an event hub")
     hub.admit(principal.name)
     events = hub.stream(principal.name, last_event_id, target, partial(identify_request, plane, request))
-    return EventStream(until_gone(request, events), headers=STREAM_HEADERS)
+    return EventStream(events, headers=STREAM_HEADERS)

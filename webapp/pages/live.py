@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from control.api.dependencies import Plane, Viewer
-from control.api.event_stream import STREAM_HEADERS, EventStream, until_gone
+from control.api.event_stream import STREAM_HEADERS, EventStream
 from webapp.charts import BUCKETS, live_figures
 from webapp.feed import FeedUnreachableError, LiveFeed
 from webapp.render import PagesDep
@@ -66,11 +66,10 @@ async def snapshot(feed: Feed, _: Viewer) -> Response:
 
 @router.get("/live/events")
 async def events(
-    request: Request,
     feed: Feed,
     _: Viewer,
     last_event_id: Annotated[str, Header()] = "",
     start: Annotated[str, Query(alias="from")] = "",
 ) -> EventStream:
     """Ticks after `Last-Event-ID`, or after `from` on a first connection; `reset` where that is too long ago."""
-    return EventStream(until_gone(request, feed.stream(last_event_id or start)), headers=STREAM_HEADERS)
+    return EventStream(feed.stream(last_event_id or start), headers=STREAM_HEADERS)

@@ -7,8 +7,9 @@ import pytest
 from fastapi import FastAPI
 from redis.asyncio import Redis
 
+from control.api.event_stream import EventStream
 from control.telemetry.records import LIVE_SNAPSHOT_KEY, LIVE_STREAM, TICK_FIELD
-from webapp.feed import HELLO, QUEUE_TICKS, RESET, FeedUnreachableError, LiveFeed
+from webapp.feed import ALIVE, HELLO, KEEP_ALIVE_S, QUEUE_TICKS, RESET, FeedUnreachableError, LiveFeed
 from webapp.metrics import metrics_router
 
 NOW_S = 1_000_000.0
@@ -158,3 +159,41 @@ async def test_a_redis_that_is_away_is_named(valkey, redis):
     await valkey.stop()
     with pytest.raises(FeedUnreachableError):
         await LiveFeed(redis, lambda: NOW_S).snapshot()
+
+
+async def test_a_stream_without_ticks_says_now_and_then_that_it_lives(redis, monkeypatch):
+    monkeypatch.setattr("webapp.feed.READ_BLOCK_MS", 10)
+    clock = [NOW_S]
+    feed = LiveFeed(redis, lambda: clock[0])
+    async with feed.running():
+        newest = await add_tick(redis, 1)
+        await until_read(feed, newest)
+        stream = feed.stream(newest)
+        assert await anext(stream) == HELLO
+        clock[0] += KEEP_ALIVE_S
+        assert await anext(stream) == ALIVE
+        await add_tick(redis, 2)
+        assert numbers(await take(stream, 1)) == [2]
+        await stream.aclose()
+
+
+async def test_a_stream_is_closed_as_soon_as_its_reader_has_gone():
+    closed, gone = asyncio.Event(), asyncio.Event()
+
+    async def silence():
+        try:
+            yield b"first"
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    async def receive():
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        if message.get("body"):
+            gone.set()
+
+    await EventStream(silence())({"type": "http"}, receive, send)
+    assert closed.is_set()
