@@ -141,7 +141,7 @@ class FakeFleet:
                 await asyncio.sleep(1.0)
 
 
-def ticks(count: int, start_s: float, rps: int = 20) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def ticks(count: int, start_s: float, rps: int = 6) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Ticks and snapshots of so many seconds of traffic, as a consumer would have made them."""
     windows, rng = LiveWindows(), random.Random(6)
     for second in range(count):

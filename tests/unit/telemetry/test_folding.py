@@ -4,7 +4,7 @@ from collections import Counter
 
 import msgspec
 import numpy as np
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from control.domain.histogram import Histogram
@@ -98,6 +98,7 @@ def batch(many, sequence=1):
     return RequestBatch("gw", "ams", 1, sequence, T0, tuple(many), 1, 0, 0, 1.0, 2.0, 0.1, class_objectives=classes)
 
 
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(many=st.lists(records, max_size=40))
 def test_sums_of_columns_equal_sums_of_records(many):
     raw = [msgspec.msgpack.encode(batch(many[:10], 1)), msgspec.msgpack.encode(batch(many[10:], 2))]
