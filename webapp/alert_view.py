@@ -16,6 +16,8 @@ from control.services.slos import SloStatus, StatedSlo
 from control.store.tables import AlertRow
 
 TIMELINE_WIDTH: Final = 1000.0
+# How much time a timeline may cover, the shortest first.
+TIMELINE_SPANS: Final = (timedelta(hours=1), timedelta(hours=6), timedelta(hours=24))
 _OPERATORS: Final = ("!=", "~", "=")
 _TONES: Final = {BurnState.OK: "ok", BurnState.BURNING: "bad", BurnState.EXHAUSTED: "bad", BurnState.UNKNOWN: ""}
 _SEVERITY_TONES: Final = {Severity.INFO: "accent", Severity.WARNING: "warn", Severity.CRITICAL: "bad"}
@@ -160,6 +162,13 @@ def parse_matchers(text: str) -> tuple[list[Matcher], list[str]]:
 def matchers_text(documents: Sequence[Mapping[str, str]]) -> str:
     """Stored matchers, a line each; `parse_matchers` gives the same back."""
     return "\n".join(f"{one['label']}{one['operator']}{one['value']}" for one in documents)
+
+
+def timeline_span(rows: Iterable[AlertRow], now: datetime) -> timedelta:
+    """The shortest time that shows all that the longest one would."""
+    begins = [row.pending_at for row in rows if (row.resolved_at or now) >= now - TIMELINE_SPANS[-1]]
+    age = now - min(begins, default=now)
+    return next((span for span in TIMELINE_SPANS if age <= span), TIMELINE_SPANS[-1])
 
 
 def timeline(rows: Iterable[AlertRow], now: datetime, span: timedelta) -> list[TimelineRow]:

@@ -112,13 +112,14 @@ def scope_fields(
     if scope.kind == CLASS:
         return [(field.path, field) for field in family_fields("classes", scope.name)]
     names = list(class_names(document))
-    fields = [field for field in POLICY_FIELDS if not field.path.startswith("classes.")]
+    fields = [field for field in POLICY_FIELDS if not field.path.startswith(("classes.", "guard."))]
     for name in names:
         fields += family_fields("classes", name)
     for family, known in (("link", links), ("pools", sites)):
         for name in dict.fromkeys((*known, *member_names(document, family))):
             if is_member_name(name):
                 fields += family_fields(family, name)
+    fields += [field for field in POLICY_FIELDS if field.path.startswith("guard.")]
     if scope.is_override:
         fields = [field for field in fields if may_override(_SCOPES[scope.kind], field)]
     return [(scope.prefix + field.path, field) for field in fields]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 def span(seconds: float) -> str:
     """A duration with one or two units, such as `4.2 s`, `3 min 20 s`, `2 h 5 min`, `6 d 3 h`."""
     if seconds < 10:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.0f} s" if float(seconds).is_integer() else f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -54,6 +54,12 @@ class Dashboard:
         reply = httpx.get(f"{self.fleet.web_url}/api/v1{path}", headers=self.fleet.headers, trust_env=False)
         return reply.raise_for_status().json()
 
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """Change something over REST, as somebody else would."""
+        url = f"{self.fleet.web_url}/api/v1{path}"
+        reply = httpx.post(url, json=body, headers=self.fleet.headers, trust_env=False, timeout=30)
+        return reply.raise_for_status().json()
+
     def newest_row(self) -> Any:
         """First row of the table of requests."""
         return self.page.locator("#requests tr").first

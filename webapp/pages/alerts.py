@@ -1,6 +1,5 @@
 """Alerts: objectives and their budgets, what fires, and since when."""
 
-from datetime import timedelta
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
@@ -13,7 +12,7 @@ from control.services.alert_rules import load_rules
 from control.services.alerts import AlertFilter, acknowledge_alert, close_alert, load_alert, load_alerts, load_history
 from control.services.plane import ControlPlane
 from control.services.slos import load_slos, load_statuses
-from webapp.alert_view import alert_view, slo_card, timeline
+from webapp.alert_view import alert_view, slo_card, timeline, timeline_span
 from webapp.commands import curl_command
 from webapp.form_fields import FormDep, Typed
 from webapp.pages import alert_rules, silences, slo_forms, webhooks
@@ -24,7 +23,6 @@ for _router in (slo_forms.router, alert_rules.router, silences.router, webhooks.
     router.include_router(_router)
 
 TABS: Final = ("now", "rules", "silences", "webhooks")
-TIMELINE: Final = timedelta(hours=24)
 SHOWN: Final = 50
 TIMELINE_EPISODES: Final = 500
 AlertId = Annotated[int, Path(ge=1, le=MAX_NUMBER)]
@@ -81,11 +79,13 @@ def now_context(plane: ControlPlane) -> dict[str, Any]:
         alerts = [alert_view(seen) for seen in load_alerts(session, now, open_states, SHOWN)]
         recent = [seen.row for seen in load_alerts(session, now, AlertFilter(), TIMELINE_EPISODES)]
         units = {stated.rule.name: stated.rule.metric for stated in load_rules(session)}
+    covered = timeline_span(recent, now)
     return {
         "cards": [slo_card(stated, statuses[stated.slo.name]) for stated in slos],
         "alerts": alerts,
         "metrics": units,
-        "timeline": timeline(recent, now, TIMELINE),
+        "timeline": timeline(recent, now, covered),
+        "timeline_span_s": covered.total_seconds(),
         "now": now,
     }
 
