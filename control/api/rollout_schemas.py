@@ -52,7 +52,10 @@ class CanaryOut(BaseModel):
 
 
 class SignalOut(FromDomain):
-    """One signal; above `hold_bound` it holds the roll-out, above `bound` it aborts it; null: nothing to compare."""
+    """One signal; above `hold_bound` it holds the roll-out, above `bound` it aborts it; null: nothing to compare.
+
+    What is compared is `canary_at_least`: the canary's true value is below it once in a thousand times.
+    """
 
     signal: str
     unit: str
@@ -62,6 +65,7 @@ class SignalOut(FromDomain):
     hold_bound: float | None
     bound: float | None
     verdict: SignalVerdict
+    canary_at_least: float | None = None
 
 
 class GroupSizesOut(BaseModel):

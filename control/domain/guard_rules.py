@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
+from control.domain.confidence import quantile_at_least, share_at_least
 from control.domain.guard_signals import GUARD_SIGNALS, GuardSignal
 from control.domain.policy import effective_values
 from control.domain.rollups import RequestSums
@@ -73,10 +74,14 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """One group of requests. A value is None where nothing happened that it could be taken from, such as a transfer."""
+    """One group of requests. A value is None where nothing happened that it could be taken from, such as a transfer.
+
+    `at_least` is what a value of few samples surely is; one that is missing is what it seems.
+    """
 
     requests: int = 0
     values: Mapping[str, float | None] = field(default_factory=dict)
+    at_least: Mapping[str, float | None] = field(default_factory=dict)
 
     @classmethod
     def of_sums(cls, sums: RequestSums | None) -> Self:
@@ -93,10 +98,15 @@ class GroupFigures:
                 "transfer_p99": sums.transfer.quantile(P99),
                 "cache_lag": sums.lag_token_s / sums.requests if sums.requests else None,
             },
+            {
+                "ttft_p99": quantile_at_least(sums.ttft, P99),
+                "error_rate": share_at_least(sums.errors, judged),
+                "transfer_p99": quantile_at_least(sums.transfer, P99),
+            },
         )
 
     def to_values(self) -> dict[str, Any]:
-        """As JSON."""
+        """As JSON, for a group that others are compared with."""
         return {"requests": self.requests, "values": dict(self.values)}
 
     @classmethod
@@ -125,7 +135,10 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SignalReading:
-    """One signal as it was judged: above `hold_bound` it holds the roll-out, above `bound` it aborts it."""
+    """One signal as it was judged: above `hold_bound` it holds the roll-out, above `bound` it aborts it.
+
+    What counts is `canary_at_least`, which is below `canary` where few samples tell little.
+    """
 
     signal: str
     unit: str
@@ -135,6 +148,7 @@ class SignalReading:
     hold_bound: float | None
     bound: float | None
     verdict: SignalVerdict
+    canary_at_least: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +179,8 @@ def judge_canary(guard: Guard, groups: Groups, blind: Iterable[str] = ()) -> Jud
         blind: why what is known is not to be trusted, such as telemetry that stands still; then nothing is judged.
 
     Missing data holds, it neither aborts nor lets go forward. A signal aborts where it is beyond its bounds against
-    both references: worse than the rest now, and worse than before.
+    both references: worse than the rest now, and worse than before. What a few slow requests make of a quantile is
+    no such thing.
     """
     missing = [*blind, *_short_of(guard, groups)]
     if missing:
@@ -198,11 +213,12 @@ def _judge(guard: Guard, signal: GuardSignal, groups: Groups) -> SignalReading:
     if rule.max_ratio is None:
         return SignalReading(signal.name, signal.unit, before, control, canary, None, None, SignalVerdict.OFF)
     low, high = sorted((rule.bound(before), rule.bound(control)))
-    if canary is None or canary <= low:
+    surely = groups.canary.at_least.get(signal.name, canary)
+    if surely is None or surely <= low:
         verdict = SignalVerdict.OK
     else:
-        verdict = SignalVerdict.BREACH if canary > high else SignalVerdict.SUSPECT
-    return SignalReading(signal.name, signal.unit, before, control, canary, low, high, verdict)
+        verdict = SignalVerdict.BREACH if surely > high else SignalVerdict.SUSPECT
+    return SignalReading(signal.name, signal.unit, before, control, canary, low, high, verdict, surely)
 
 
 def _unjudged(guard: Guard, signal: GuardSignal, groups: Groups) -> SignalReading:
@@ -229,6 +245,6 @@ def _words(reading: SignalReading) -> str:
     limit = reading.bound if reading.verdict is SignalVerdict.BREACH else reading.hold_bound
     unit = "" if reading.unit == "ratio" else f" {reading.unit}"
     return (
-        f"{reading.signal} is {shown['canary']}{unit}, above its bound of {limit:.3g}{unit}"
+        f"{reading.signal} is {shown['canary']}{unit}, surely above its bound of {limit:.3g}{unit}"
         f" (before {shown['before']}, control {shown['control']})"
     )

@@ -106,7 +106,7 @@ def test_it_never_goes_forward_on_missing_or_stale_data_nor_beyond_a_bound(canar
     assert is_known or judgement.decision is Decision.HOLD
     if judgement.decision is Decision.FORWARD:
         for reading in judgement.readings:
-            assert reading.canary is None or reading.canary <= reading.hold_bound
+            assert reading.canary_at_least is None or reading.canary_at_least <= reading.hold_bound
     assert (judgement.decision is Decision.FORWARD) == (not judgement.reasons)
 
 
@@ -125,6 +125,29 @@ def test_a_guard_and_its_figures_survive_their_way_through_json():
     assert Guard.from_values(guard.to_values()) == guard
     assert GroupFigures.from_values(group(ttft_p99=None).to_values()) == group(ttft_p99=None)
     assert GroupFigures.from_values(None) is None
+
+
+def test_one_slow_request_of_a_few_aborts_nothing_and_many_do():
+    def canary(slow, count):
+        sums = RequestSums(requests=count, completed=count)
+        for number in range(count):
+            sums.ttft.add(30.0 if number < slow else 1.0)
+        return GroupFigures.of_sums(sums)
+
+    judged = [judge(canary(slow, 60)).decision for slow in (1, 3, 6, 60)]
+    assert judged == [Decision.FORWARD, Decision.FORWARD, Decision.ABORT, Decision.ABORT]
+    assert judge(canary(30, 1000)).decision is Decision.ABORT
+    seen = judge(canary(1, 60)).readings[0]
+    assert seen.canary == pytest.approx(30.0, rel=0.02)
+    assert seen.canary_at_least == pytest.approx(1.0, rel=0.02)
+
+
+def test_one_failed_request_of_a_few_aborts_nothing_and_many_do():
+    def canary(failed, count):
+        return GroupFigures.of_sums(RequestSums(requests=count, completed=count - failed, failed=failed))
+
+    judged = [judge(canary(failed, 60)).decision for failed in (1, 3, 9, 60)]
+    assert judged == [Decision.FORWARD, Decision.FORWARD, Decision.ABORT, Decision.ABORT]
 
 
 def test_figures_come_from_the_sums_of_a_group():
