@@ -29,7 +29,7 @@ from control.orders import Order
 from control.services.plane import ControlPlane
 from control.settings import Settings
 from control.store.session import open_database
-from control.telemetry.sightings import sightings_reader
+from control.telemetry.sightings import sightings_reader, transfers_reader
 
 _ROUTERS = (
     *(fleet.router, tenants.router, policies.router, rollouts.router, pools.router, annotations.router),
@@ -51,6 +51,7 @@ def open_plane(settings: Settings) -> ControlPlane:
         sightings=sightings_reader(settings.redis_url),
         webhook_networks=parse_networks(settings.webhook_networks),
         waiting=partial(count_waiting, celery),
+        transfers=transfers_reader(settings.redis_url),
     )
 
 

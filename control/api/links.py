@@ -1,13 +1,17 @@
-"""Links: listed, added, changed, removed."""
+"""Links: listed, added, changed, removed; and the transfers on them: listed, paused, cut."""
 
-from fastapi import APIRouter, Response
+from typing import Annotated
+from urllib.parse import quote
 
-from control.api.dependencies import Plane, Viewer
+from fastapi import APIRouter, Path, Response
+
+from control.api.dependencies import Operator, Plane, Viewer
 from control.api.inventory import (
     PREVIEW,
     Addition,
     Edit,
     ItemName,
+    Reason,
     Word,
     answer_addition,
     answer_edit,
@@ -18,10 +22,15 @@ from control.api.inventory import (
 from control.api.inventory_schemas import FleetPlanOut, LinkIn, LinkOut
 from control.api.paging import Paged
 from control.api.schemas import Page
+from control.api.transfer_schemas import TransferIn, TransferOut, TransfersOut
 from control.domain.inventory import ItemRef, Kind
+from control.domain.transfers import TransferAction
 from control.services.inventory_lists import link_conditions, load_part
+from control.services.transfers import TransferChange, load_transfers, order_change
 
 router = APIRouter(tags=["fleet"])
+TransferId = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._-]+$")]
+_ORDERED = "Ordered: the list of transfers shows it a second later."
 
 
 @router.get("/links")
@@ -54,3 +63,34 @@ def change_link(name: ItemName, body: LinkIn, change: Edit) -> LinkOut | FleetPl
 def remove_link(name: ItemName, change: Edit) -> Response:
     """Remove a link that nothing needs."""
     return answer_removal(change, ItemRef(Kind.LINK, name))
+
+
+@router.get("/links/{name}/transfers")
+def list_transfers(name: ItemName, plane: Plane, _: Viewer) -> TransfersOut:
+    """KV transfers that are under way on a link, the oldest first, up to a hundred."""
+    return TransfersOut.of(load_transfers(plane, name))
+
+
+@router.put("/links/{name}/transfers/{transfer_id}", status_code=202, response_description=_ORDERED)
+def pause_transfer(
+    name: ItemName, transfer_id: TransferId, body: TransferIn, *, plane: Plane, principal: Operator, response: Response
+) -> TransferOut:
+    """Let one transfer send nothing more for now, or go on; the answer shows it as it was."""
+    action = TransferAction.PAUSE if body.paused else TransferAction.RESUME
+    known = order_change(plane, principal, TransferChange(name, transfer_id, action, body.reason))
+    _name_list(response, name)
+    return TransferOut.of(known)
+
+
+@router.delete("/links/{name}/transfers/{transfer_id}", status_code=202, response_description=_ORDERED)
+def cut_transfer(
+    name: ItemName, transfer_id: TransferId, reason: Reason, *, plane: Plane, principal: Operator, response: Response
+) -> TransferOut:
+    """Cut one transfer's streams; whoever pulls asks again for the blocks that have not landed."""
+    known = order_change(plane, principal, TransferChange(name, transfer_id, TransferAction.CUT, reason))
+    _name_list(response, name)
+    return TransferOut.of(known)
+
+
+def _name_list(response: Response, link: str) -> None:
+    response.headers["Location"] = f"/api/v1/links/{quote(link, safe='')}/transfers"

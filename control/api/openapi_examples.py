@@ -41,6 +41,7 @@ BODY_EXAMPLES: dict[tuple[str, str], Any] = {
     ("put", "/nodes/{name}"): _NODE,
     ("post", "/links"): _LINK,
     ("put", "/links/{name}"): _LINK,
+    ("put", "/links/{name}/transfers/{transfer_id}"): {"paused": True, **_REASON},
     ("post", "/gateways"): _GATEWAY,
     ("put", "/gateways/{name}"): _GATEWAY,
     ("put", "/fleet"): {"sites": [_SITE], "chips": [_CHIP]},

@@ -22,6 +22,7 @@ from control.cli.policy_commands import policy_app
 from control.cli.rollout_commands import rollout_app
 from control.cli.scene_commands import add_scene_command
 from control.cli.tenant_commands import add_tenant_commands
+from control.cli.transfer_commands import add_transfer_commands
 from control.processes import die_with_parent
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -37,6 +38,7 @@ add_access_commands(app)
 add_audit_commands(app)
 add_tenant_commands(app)
 add_operation_commands(app)
+add_transfer_commands(link_app)
 add_alert_commands(app)
 add_scene_command(app)
 

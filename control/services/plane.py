@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from control.domain.staleness import NOTHING_SEEN, Sightings
+from control.domain.transfers import SeenTransfers
 from control.domain.webhook_targets import Network
 from control.orders import Send
 from control.store.session import Database
@@ -20,6 +21,11 @@ def see_nothing() -> Sightings:
     return NOTHING_SEEN
 
 
+def see_no_transfers(_: str) -> SeenTransfers | None:
+    """Where no telemetry is read: nobody knows what is under way on a link."""
+    return None
+
+
 def count_nothing(_: str) -> int | None:
     """Where no broker can be asked: nobody knows what waits."""
     return None
@@ -29,7 +35,8 @@ def count_nothing(_: str) -> int | None:
 class ControlPlane:
     """The edges that services act through; `webhook_networks` are private ones that alerts may be sent to.
 
-    `waiting` tells how many orders wait in a queue, None where the broker does not answer.
+    `waiting` tells how many orders wait in a queue, None where the broker does not answer; `transfers` what is under
+    way on a link.
     """
 
     database: Database
@@ -38,3 +45,4 @@ class ControlPlane:
     sightings: Callable[[], Sightings] = see_nothing
     webhook_networks: tuple[Network, ...] = ()
     waiting: Callable[[str], int | None] = count_nothing
+    transfers: Callable[[str], SeenTransfers | None] = see_no_transfers

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from control.telemetry.records import LinkSample
 from control.telemetry.request_slots import rounded
 
@@ -117,6 +119,10 @@ class LinkTrack:
         return mean_wait_s(
             sum(carried.waits for carried in self.recent), sum(carried.waited_s for carried in self.recent)
         )
+
+    def transfers(self) -> list[dict[str, Any]]:
+        """The transfers that the last sample showed."""
+        return [msgspec.structs.asdict(transfer) for transfer in self.sample.transfers]
 
     def picture(self, now_s: float, stale_after_s: float) -> dict[str, Any]:
         """The link as the page shows it; nothing old is shown as live."""

@@ -157,6 +157,20 @@ class NodeSample(msgspec.Struct, array_like=True, frozen=True):
     stranded_age_s: float = 0.0
 
 
+class TransferSample(msgspec.Struct, array_like=True, frozen=True):
+    """One transfer on a link, as its relay showed it."""
+
+    transfer_id: str
+    pipeline: str
+    service_class: str
+    state: str
+    streams: int = 0
+    size_bytes: int = 0
+    queued_bytes: int = 0
+    age_s: float = 0.0
+    waited_s: float = 0.0
+
+
 class LinkSample(msgspec.Struct, array_like=True, frozen=True):
     """What the WAN relay measured on one link, or that it did not answer (`state` = "unreachable").
 
@@ -182,6 +196,7 @@ class LinkSample(msgspec.Struct, array_like=True, frozen=True):
     waits_total: int = 0
     waited_s_total: float = 0.0
     bytes_by_class: dict[str, int] = {}
+    transfers: tuple[TransferSample, ...] = ()
 
 
 class SampleBatch(msgspec.Struct, array_like=True, frozen=True):

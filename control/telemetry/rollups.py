@@ -162,7 +162,7 @@ class RollupBuffer:
                 name = service_class if is_member_name(service_class) else OTHER
                 of_class = self.rollups.link_classes.setdefault(LinkClassKey(*key, name), LinkClassSums())
                 of_class.total_bytes += count
-        known.sample, known.counted_at_s = sample, at_s
+        known.sample, known.counted_at_s = msgspec.structs.replace(sample, transfers=()), at_s
 
 
 def add_carried(sums: LinkSums, carried: Carried, capacity_bytes_per_s: float) -> None:

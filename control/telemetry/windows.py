@@ -112,6 +112,7 @@ class LiveWindows:
             "slots": [self._slot(index) for index in self._kept_slots(last)],
             "requests": [request_row(record) for record in reversed(self._records)],
             "marks": list(self._marks),
+            "transfers": {name: track.transfers() for name, track in sorted(self._link_tracks.items())},
             **self._state(now_s),
         }
 

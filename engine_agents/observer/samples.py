@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from control.telemetry.records import LinkSample, NodeSample
+from control.domain.transfers import MAX_SHOWN_TRANSFERS
+from control.telemetry.records import LinkSample, NodeSample, TransferSample
 from engine_agents.observer.config import WatchedLink, WatchedNode
 
 UNREACHABLE = "unreachable"
@@ -58,6 +59,20 @@ class ClassBytes(msgspec.Struct, frozen=True):
     size_bytes: int = msgspec.field(name="bytes")
 
 
+class TransferInfo(msgspec.Struct, frozen=True):
+    """One transfer on a link."""
+
+    transfer_id: str
+    pipeline: str
+    service_class: str
+    state: str
+    streams: int = 0
+    size_bytes: int = msgspec.field(default=0, name="bytes")
+    queued_bytes: int = 0
+    age_s: float = 0.0
+    waited_s: float = 0.0
+
+
 class LinkInfo(msgspec.Struct, frozen=True):
     """One entry of a relay's `GET /links`, as far as samples need it."""
 
@@ -73,6 +88,7 @@ class LinkInfo(msgspec.Struct, frozen=True):
     longest_wait_s: float = 0.0
     wait_s: WaitInfo = WaitInfo()
     bytes_by: tuple[ClassBytes, ...] = ()
+    transfers: tuple[TransferInfo, ...] = ()
 
 
 class StockLoad(msgspec.Struct, frozen=True):
@@ -128,6 +144,7 @@ def link_sample(link: WatchedLink, answered: dict[str, LinkInfo] | None) -> Link
         waits_total=info.wait_s.count,
         waited_s_total=info.wait_s.sum_s,
         bytes_by_class=_bytes_by_class(info.bytes_by),
+        transfers=tuple(TransferSample(**msgspec.structs.asdict(one)) for one in info.transfers[:MAX_SHOWN_TRANSFERS]),
     )
 
 

@@ -1,16 +1,21 @@
-"""Brings the relay of a link to a policy revision and reports what it truly enforces."""
+"""Brings the relay of a link to a policy revision and reports what it truly enforces; pauses and cuts transfers."""
 
+import logging
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
 from control.celery_app import send_order
-from control.orders import CONTROL_QUEUE, REPORT_LINK, SHAPE_LINK, Order
+from control.domain.transfers import TransferAction
+from control.orders import CHANGE_TRANSFER, CONTROL_QUEUE, REPORT_LINK, SHAPE_LINK, Order
 from engine_agents.tasks.celery import app
 from engine_agents.tasks.site_client import site_client
+
+log = logging.getLogger(__name__)
 
 _ERROR_LENGTH = 300
 
@@ -67,3 +72,26 @@ def apply_shape(
     if not error and (running is None or running < revision):
         error = f"the relay still runs revision {running}"
     return LinkObservation(running, error[:_ERROR_LENGTH])
+
+
+@app.task(name=CHANGE_TRANSFER)  # type: ignore[untyped-decorator]
+def change_transfer(*, link: str, admin_url: str, transfer_id: str, action: str) -> None:
+    """Pause a transfer, let it go on, or cut it. A transfer that has ended meanwhile needs nothing any more."""
+    with site_client(admin_url) as client:
+        outcome = tell_relay(client, link, transfer_id, TransferAction(action))
+    log.info("transfer %s on %s: %s, %s", transfer_id, link, action, outcome)
+
+
+def tell_relay(client: httpx.Client, link: str, transfer_id: str, action: TransferAction) -> str:
+    """Have the relay do it; says in a word what came of it. What the relay truly does is seen in its next sample."""
+    path = f"/links/{quote(link, safe='')}/transfers/{quote(transfer_id, safe='')}"
+    try:
+        if action is TransferAction.CUT:
+            answer = client.delete(path)
+        else:
+            answer = client.put(path, json={"paused": action is TransferAction.PAUSE})
+    except httpx.HTTPError as failure:
+        return f"the relay does not answer: {type(failure).__name__}"
+    if answer.status_code == HTTPStatus.NOT_FOUND:
+        return "it has ended"
+    return f"the relay refused with {answer.status_code}" if answer.is_error else "done"
