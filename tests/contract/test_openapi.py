@@ -188,7 +188,7 @@ def test_every_body_has_an_example_that_the_server_takes_as_one(app, document, c
     assert wanted >= set(BODY_EXAMPLES)
     with TestClient(app) as client:
         for method, path in sorted(wanted):
-            names = {"username": "admin", "number": "1"}
+            names = {"username": "admin", "number": "1", "transfer_id": "5f1c"}
             operation = document["paths"][API + path][method]
             body = operation["requestBody"]["content"]["application/json"]["example"]
             query = {
