@@ -314,11 +314,12 @@ async def measure_heap(chromium: str, plane: Plane, redis_url: str) -> float:
         async with browsing(chromium, plane) as page:
             session = await page.context.new_cdp_session(page)
             await _publish(redis, feed, WARM_TICKS - 1)
-            before = await _heap_bytes(session)
+            before = await _heap(session)
             await _publish(redis, feed, HEAP_TICKS)
-            after = await _heap_bytes(session)
-    say(f"heap: {before / 1e6:.1f} MB after {WARM_TICKS} ticks, {after / 1e6:.1f} MB after {HEAP_TICKS} more")
-    return after / before
+            after = await _heap(session)
+    for name in ("Nodes", "JSEventListeners", "JSHeapUsedSize"):
+        say(f"{name}: {before[name]:,.0f} after {WARM_TICKS} ticks, {after[name]:,.0f} after {HEAP_TICKS} more")
+    return after["JSHeapUsedSize"] / before["JSHeapUsedSize"]
 
 
 async def _publish(redis: Redis, feed: Any, count: int) -> None:
@@ -330,12 +331,11 @@ async def _publish(redis: Redis, feed: Any, count: int) -> None:
         await asyncio.sleep(1 / TICKS_PER_S)
 
 
-async def _heap_bytes(session: Any) -> float:
-    await session.send("HeapProfiler.enable")
+async def _heap(session: Any) -> Mapping[str, float]:
+    await session.send("Performance.enable")
     for _ in range(3):
         await session.send("HeapProfiler.collectGarbage")
-    await session.send("Performance.enable")
-    return (await _metrics(session))["JSHeapUsedSize"]
+    return await _metrics(session)
 
 
 if __name__ == "__main__":
