@@ -11,6 +11,7 @@ from engine_agents.gateway.gateway import Gateway
 from engine_agents.gateway.stranded import list_leases, release_stranded
 
 Reply = tuple[int, dict[str, Any]]
+_METHODS = {"config": "GET, PUT", "leases": "GET, DELETE", "state": "GET"}
 
 
 class AdminApi:
@@ -40,6 +41,10 @@ class AdminApi:
                 return 200, await release_stranded(self._gateway, _text(query, "node"), older_than_s)
             case "GET", "state":
                 return 200, self._gateway.state.snapshot()
+            case _, known if known in _METHODS:
+                raise RefusalError(
+                    405, f"Use {_METHODS[known]} here.", code="method_not_allowed", allow=_METHODS[known]
+                )
             case _:
                 raise RefusalError(404, f"There is no {method} {resource} here.", code="not_found")
 

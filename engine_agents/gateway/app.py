@@ -157,4 +157,5 @@ def _response(request: GenerationRequest, request_id: str, reply: Reply, headers
 
 def _check_method(request: Request, expected: bytes) -> None:
     if request.method != expected and (request.method, expected) != (b"HEAD", b"GET"):
-        raise RefusalError(405, f"Use {expected.decode()} here.", code="method_not_allowed")
+        allow = "GET, HEAD" if expected == b"GET" else expected.decode()
+        raise RefusalError(405, f"Use {expected.decode()} here.", code="method_not_allowed", allow=allow)

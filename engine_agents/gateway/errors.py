@@ -4,7 +4,10 @@ import msgspec
 
 
 class RefusalError(Exception):
-    """The request cannot be served; the text is for its client and holds nothing of the prompt."""
+    """The request cannot be served; the text is for its client and holds nothing of the prompt.
+
+    `allow` names the methods that the address takes, for a 405.
+    """
 
     def __init__(
         self,
@@ -15,6 +18,7 @@ class RefusalError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after_s: int | None = None,
+        allow: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -23,6 +27,7 @@ class RefusalError(Exception):
         self.param = param
         self.code = code
         self.retry_after_s = retry_after_s
+        self.allow = allow
 
     def body(self) -> bytes:
         """The error in OpenAI's shape."""

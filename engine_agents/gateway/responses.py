@@ -68,6 +68,8 @@ def send_refusal(reply: Reply, refusal: RefusalError, headers: tuple[Header, ...
     """Send an error in OpenAI's shape."""
     if refusal.retry_after_s is not None:
         headers = (*headers, (b"retry-after", str(refusal.retry_after_s).encode()))
+    if refusal.allow:
+        headers = (*headers, (b"allow", refusal.allow.encode()))
     send_json(reply, refusal.status, refusal.body(), headers)
 
 

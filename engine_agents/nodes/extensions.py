@@ -82,18 +82,36 @@ def fence_of(request: Request) -> Fence:
         raise RequestError(f"an order needs a number in {FENCE_HEADER}") from None
 
 
+class _Secret:
+    """The site's secret; an empty one opens nothing."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+
+    def check(self, request: Request) -> None:
+        """Let nobody pass without it.
+
+        Raises:
+            RequestError: 401, or 403 where there is none.
+        """
+        if not self._secret:
+            raise RequestError("no site secret is set, so nothing can be changed here", status=403)
+        given = request.headers.get("authorization", "")
+        if not hmac.compare_digest(given.encode(), f"Bearer {self._secret}".encode()):
+            raise RequestError("this needs the site's secret as a bearer token", status=401)
+
+
 def extension_routes(node: Node, site_secret: str, end_process: EndProcess | None = None) -> list[Route]:
     """The routes under /pdd/v1; those that change something need the site's secret, and without one are shut.
 
     Without `end_process` the node cannot be restarted from here: its process has other nodes as well.
     """
+    secret = _Secret(site_secret)
+    return [*_own_routes(node, secret), *_order_routes(node, secret, end_process)]
 
-    def authorize(request: Request) -> None:
-        if not site_secret:
-            raise RequestError("no site secret is set, so nothing can be changed here", status=403)
-        given = request.headers.get("authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {site_secret}".encode()):
-            raise RequestError("this needs the site's secret as a bearer token", status=401)
+
+def _own_routes(node: Node, secret: _Secret) -> list[Route]:
+    """Who it is, its leases and its cache."""
 
     async def show_node(_: Request) -> Response:
         return JSONResponse(node_info(node))
@@ -103,18 +121,29 @@ def extension_routes(node: Node, site_secret: str, end_process: EndProcess | Non
         return JSONResponse({"leases": lease_list(node)})
 
     async def release_lease(request: Request) -> Response:
-        authorize(request)
+        secret.check(request)
         lease_id = request.path_params["lease_id"]
         if not node.leases.release(lease_id):
             raise RequestError(f"no lease {lease_id}", status=404, code="lease_gone")
         return JSONResponse({"released": lease_id})
 
     async def drop_cache(request: Request) -> Response:
-        authorize(request)
+        secret.check(request)
         return JSONResponse({"dropped_tokens": node.engine.store.clear()})
 
+    return [
+        Route("/pdd/v1/node", show_node),
+        Route("/pdd/v1/leases", list_leases),
+        Route("/pdd/v1/leases/{lease_id}", release_lease, methods=["DELETE"]),
+        Route("/pdd/v1/cache", drop_cache, methods=["DELETE"]),
+    ]
+
+
+def _order_routes(node: Node, secret: _Secret, end_process: EndProcess | None) -> list[Route]:
+    """Orders that a fence guards: what the node is meant for, and its restart."""
+
     async def assign_duty(request: Request) -> Response:
-        authorize(request)
+        secret.check(request)
         duty = decode_body(await request.body(), DutyRequest)
         try:
             effect = node.duty.assign(duty.role, fence_of(request), draining=duty.draining)
@@ -123,7 +152,7 @@ def extension_routes(node: Node, site_secret: str, end_process: EndProcess | Non
         return JSONResponse({"effect": effect})
 
     async def restart(request: Request) -> Response:
-        authorize(request)
+        secret.check(request)
         if end_process is None:
             raise RequestError("this process hosts other nodes as well", status=501)
         asked = decode_body(await request.body(), RestartRequest)
@@ -139,11 +168,7 @@ def extension_routes(node: Node, site_secret: str, end_process: EndProcess | Non
         return JSONResponse({"orders": node.duty.orders()})
 
     return [
-        Route("/pdd/v1/node", show_node),
         Route("/pdd/v1/duty", assign_duty, methods=["PUT"]),
         Route("/pdd/v1/restart", restart, methods=["POST"]),
         Route("/pdd/v1/orders", list_orders),
-        Route("/pdd/v1/leases", list_leases),
-        Route("/pdd/v1/leases/{lease_id}", release_lease, methods=["DELETE"]),
-        Route("/pdd/v1/cache", drop_cache, methods=["DELETE"]),
     ]

@@ -246,8 +246,17 @@ async def test_no_word_of_a_prompt_or_an_answer_is_logged(rig, caplog):
 
 
 async def test_unknown_paths_and_wrong_methods_are_errors_in_openais_shape(rig):
-    cases = (("GET", "/v1/completions", 405), ("POST", "/v1/models", 405), ("GET", "/nothing", 404))
-    for method, path, status in cases:
-        response = await rig.http.request(method, rig.url + path)
-        assert response.status_code == status
+    admin = {"Authorization": f"Bearer {SECRET}"}
+    cases = (
+        ("GET", "/v1/completions", 405, "POST"),
+        ("POST", "/v1/models", 405, "GET, HEAD"),
+        ("POST", "/admin/v1/config", 405, "GET, PUT"),
+        ("DELETE", "/admin/v1/state", 405, "GET"),
+        ("GET", "/admin/v1/nothing", 404, None),
+        ("GET", "/nothing", 404, None),
+    )
+    for method, path, status, allow in cases:
+        response = await rig.http.request(method, rig.url + path, headers=admin)
+        assert (response.status_code, response.headers.get("allow")) == (status, allow)
         assert response.json()["error"]["code"]
+    assert (await rig.http.post(f"{rig.url}/admin/v1/config")).status_code == 401, "strangers learn nothing"
