@@ -1,6 +1,7 @@
 // The Live page: what arrives is kept, drawn once a second as text and every two as charts, and held while paused.
 import { Board } from "./board.js";
 import { forgetColours } from "./charts.js";
+import { drawCollapse } from "./collapse.js";
 import { Connection } from "./connection.js";
 import { clock, element } from "./format.js";
 import { History } from "./history.js";
@@ -134,6 +135,7 @@ function draw(isForced = false) {
   drawVeil("");
   const { view, rows } = shown;
   tiles.draw(view);
+  drawCollapse(view, now === "lost" || now === "stale" ? null : store.tick.fleet);
   requests.draw(rows, view);
   drawReadouts(view);
   drawRelay(view, relayCeiling());

@@ -3,7 +3,7 @@ import { hasText, t } from "./strings.js";
 import { age, count, element, fixed, isNumber, milliseconds, percent, seconds, shape, unit } from "./format.js";
 
 const EDGES = [0.9, 0.93, 0.95, 0.97, 0.98, 0.99];
-const SHOWN = 13;
+const SHOWN = 18;
 const BEFORE_FIRST_TOKEN = ["queue", "prefill", "kv_relay", "kv_wan"];
 
 const bucketOf = (hit) => EDGES.filter((edge) => hit >= edge).length;

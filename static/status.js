@@ -64,7 +64,6 @@ function noticeOf(now, age_s, tick, failure) {
     const each = silent.map((one) => t("live.silent_one", { name: one.name, age: age(one.age_s) }));
     return ["warn", t("live.silent_title"), each.join(", ")];
   }
-  if (tick?.fleet?.word === "collapsing") return ["bad", t("live.collapse_title"), t("live.collapse_text")];
   return null;
 }
 

@@ -34,6 +34,7 @@ from webapp.pages import (
     reference,
     requests,
     session,
+    topology,
 )
 from webapp.render import Pages
 from webapp.security import CONTENT_SECURITY_POLICY
@@ -70,6 +71,7 @@ def create_app(settings: Settings, plane: ControlPlane | None = None, static: Pa
         knob.router,
         demo.router,
         requests.router,
+        topology.router,
         policies.router,
         operations.router,
         inventory.router,

@@ -22,11 +22,12 @@ class PageEntry:
 PAGES: Final[tuple[PageEntry, ...]] = (
     PageEntry("live", "/", "activity", "l", is_primary=True),
     PageEntry("requests", "/requests", "filter", "r", is_primary=True),
-    PageEntry("policies", "/policies", "sliders", "p", is_primary=True),
+    PageEntry("topology", "/topology", "network", "t", is_primary=True),
+    PageEntry("policies", "/policies", "sliders", "p"),
     PageEntry("operations", "/operations", "tasks", "o"),
     PageEntry("inventory", "/inventory", "server", "i", starts_group=True),
     PageEntry("alerts", "/alerts", "bell", "a", is_primary=True),
     PageEntry("audit", "/audit", "scroll", "u"),
     PageEntry("access", "/access", "key", "x"),
-    PageEntry("docs", "/docs", "book", "c", starts_group=True),
+    PageEntry("docs", "/docs", "book", "c"),
 )

@@ -1,18 +1,19 @@
-"""The relay threshold: from slider to revision, who runs it, and the way back."""
+"""The knobs: from slider to revision, who runs it, and the way back."""
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse
 
 from control.api.dependencies import Operator, Plane, Viewer
 from control.api.schemas import MAX_NUMBER
 from control.domain.policy import diff_policies, effective_values
-from control.domain.policy_fields import FIELDS_BY_PATH
+from control.domain.topology import Role
 from control.errors import ControlError, InvalidError, StaleRevisionError, face_of
 from control.services.access import Principal
+from control.services.fleet import load_links, load_nodes
 from control.services.plane import ControlPlane
 from control.services.policies import (
     Active,
@@ -24,38 +25,33 @@ from control.services.policies import (
     load_revision,
 )
 from control.services.rollout import RolloutState, load_statuses
+from webapp.knobs import CEILING, THRESHOLD, changes_of, knobs_of
 from webapp.render import Pages, PagesDep
 from webapp.strings import Strings
 from webapp.words import ago, number
 
 router = APIRouter(prefix="/live/knob", include_in_schema=False)
 
-THRESHOLD: Final = "routing.relay_when_transfer_exceeds_s"
-CEILING: Final = "routing.relay_load_ceiling"
 SHOWN_CHANGES: Final = 3
 OFFER_REVERT_S: Final = 900
 MAX_REASON_LENGTH: Final = 500
-_MAX_VALUE_LENGTH: Final = 40
-
-# One slider from a fiftieth of a second to ten minutes: fine where transfers are, coarse where they are not.
-_LADDER = (0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5)
-_LADDER_ABOVE = (2, 2.5, 3, 4, 5, 6, 8, 10, 15, 20, 30, 60, 120, 300, 600)
 
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """What somebody typed, kept when it is refused."""
+    """What somebody typed, kept when it is refused; errors by field, `reason` or `form`."""
 
-    value: str
+    values: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
-    errors: dict[str, str] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
 
 
-def slider_steps() -> list[float]:
-    """Stops of the slider within the bounds of the field."""
-    bounds = FIELDS_BY_PATH[THRESHOLD]
-    low, high = bounds.minimum or 0, bounds.maximum or math.inf
-    return [step for step in (*_LADDER, *_LADDER_ABOVE) if low <= step <= high]
+async def _typed(request: Request) -> dict[str, str]:
+    form = await request.form(max_files=0, max_fields=200)
+    return {name: value for name, value in form.items() if isinstance(value, str)}
+
+
+Typed = Annotated[dict[str, str], Depends(_typed)]
 
 
 @router.get("")
@@ -65,34 +61,28 @@ def knob_form(request: Request, pages: PagesDep, plane: Plane, principal: Viewer
 
 
 @router.post("")
-def change_threshold(
-    request: Request,
-    pages: PagesDep,
-    plane: Plane,
-    principal: Operator,
-    *,
-    base_revision: Annotated[str, Form()] = "",
-    value: Annotated[str, Form()] = "",
-    reason: Annotated[str, Form()] = "",
-) -> HTMLResponse:
-    """Make a revision and apply it; a refusal comes back at its field."""
-    threshold_s, base = _number(value), _revision(base_revision)
-    errors = {}
-    if threshold_s is None:
-        errors["value"] = "Must be a number of seconds."
+def change_policy(request: Request, pages: PagesDep, plane: Plane, principal: Operator, typed: Typed) -> HTMLResponse:
+    """Make a revision of all knobs that were moved, and apply it; a refusal comes back at its field."""
+    t = pages.strings(request)
+    base, reason = _revision(typed.get("base_revision", "")), typed.get("reason", "")
+    with plane.database.reading() as session:
+        knobs = knobs_of(load_links(session))
+        live = effective_values(load_active(session).revision.document)
+    changes, wrong = changes_of(knobs, typed, live)
+    errors = {path: t(f"knob.error_{name}") for path, name in wrong.items()}
     if not reason.strip():
-        errors["reason"] = "Say why: it goes to the audit log."
+        errors["reason"] = t("knob.error_reason")
     elif len(reason) > MAX_REASON_LENGTH:
-        errors["reason"] = f"Must have at most {MAX_REASON_LENGTH} characters; these are {len(reason)}."
+        errors["reason"] = t("knob.error_long", most=MAX_REASON_LENGTH, count=len(reason))
     if base is None:
-        errors["form"] = "The form did not say which revision it was made on. Look at the active one, then apply again."
-    if threshold_s is None or base is None or errors:
-        return _form(request, pages, plane, principal, Entered(value, reason, errors), status=422)
-    draft = RevisionDraft(reason.strip(), base, changes={THRESHOLD: threshold_s}, apply=True)
+        errors["form"] = t("knob.error_base")
+    if base is None or errors:
+        return _form(request, pages, plane, principal, Entered(typed, reason, errors), status=422)
+    draft = RevisionDraft(reason.strip(), base, changes=changes, apply=True)
     try:
         create_revision(plane, principal, draft)
     except ControlError as error:
-        entered = Entered(value, reason, _at_fields(error))
+        entered = Entered(typed, reason, _at_fields(error, {knob.path for knob in knobs}, t))
         return _form(request, pages, plane, principal, entered, status=face_of(error).status)
     response = _form(request, pages, plane, principal)
     response.headers["HX-Trigger"] = "policy-changed"
@@ -126,16 +116,6 @@ def revert(
     return response
 
 
-def _number(text: str) -> float | None:
-    if len(text) > _MAX_VALUE_LENGTH:
-        return None
-    try:
-        found = float(text.replace(",", "."))
-    except ValueError:
-        return None
-    return found if math.isfinite(found) else None
-
-
 def _revision(text: str) -> int | None:
     try:
         found = int(text)
@@ -144,11 +124,16 @@ def _revision(text: str) -> int | None:
     return found if 1 <= found <= MAX_NUMBER else None
 
 
-def _at_fields(error: ControlError) -> dict[str, str]:
+def _at_fields(error: ControlError, paths: set[str], t: Strings) -> dict[str, str]:
     if isinstance(error, StaleRevisionError):
-        return {"form": f"{error.detail} Reset shows the value that is active now."}
+        return {"form": f"{error.detail} {t('knob.stale')}"}
     if isinstance(error, InvalidError) and error.problems:
-        return {"value" if found.path == THRESHOLD else "form": found.message for found in error.problems}
+        return {
+            found.path if found.path in paths else "form": found.message
+            if found.path in paths
+            else f"{found.path}: {found.message}"
+            for found in error.problems
+        }
     return {"form": error.detail}
 
 
@@ -163,17 +148,20 @@ def _form(
 ) -> HTMLResponse:
     with plane.database.reading() as session:
         active = load_active(session)
-    live = effective_values(active.revision.document)[THRESHOLD]
+        knobs = knobs_of(load_links(session))
+        nodes = load_nodes(session)
+    live = effective_values(active.revision.document)
+    shown = {knob.path: knob.shown(live.get(knob.path, knob.field.default)) for knob in knobs}
     return pages.render(
         request,
         "live/knob.html",
         principal,
         status=status,
-        field=FIELDS_BY_PATH[THRESHOLD],
-        steps=slider_steps(),
-        live=live,
+        knobs=knobs,
+        live=shown,
         revision=active.revision.number,
-        entered=entered or Entered(number(live)),
+        entered=entered or Entered(),
+        pools=[sum(node.role is role for node in nodes) for role in (Role.PREFILL, Role.RELAY, Role.MAIN)],
         may_change=principal.role != "viewer",
     )
 

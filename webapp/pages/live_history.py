@@ -43,7 +43,7 @@ router = APIRouter(prefix="/live", include_in_schema=False)
 # The consumer saves its sums every few seconds; the newest spans are not whole before.
 SETTLE_S: Final = 12.0
 MAX_MARKS: Final = 60
-SLOWEST: Final = 13
+SLOWEST: Final = 18
 SHOWN_DIFFERENCES: Final = 6
 
 

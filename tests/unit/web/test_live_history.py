@@ -1,6 +1,7 @@
 import pytest
 
 from tests.unit.control.rollup_writers import record_of, write_batch, write_link, write_site
+from webapp.knobs import THRESHOLD
 
 
 @pytest.fixture
@@ -60,6 +61,6 @@ async def test_what_differs_in_a_region_leads_to_its_requests(admin, plane, meas
 
 
 async def test_marks_are_policies_operations_and_remarks(admin, plane, measured):
-    await admin.post("/live/knob", data={"base_revision": 1, "value": "0.8", "reason": "RLD has room"})
+    await admin.post("/live/knob", data={"base_revision": 1, THRESHOLD: "0.8", "reason": "RLD has room"})
     marks = (await admin.get("/live/marks")).json()["marks"]
     assert [(mark["kind"], mark["label"], mark["why"]) for mark in marks][-1] == ("policy", "r2", "RLD has room")
