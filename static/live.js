@@ -78,7 +78,8 @@ function showSelection() {
   $("span-name").textContent = chosen.isAbsolute ? "" : t(`live.span_${chosen.range}`);
   for (const link of document.querySelectorAll("#span-menu a")) {
     const isThis = !chosen.isAbsolute && new URL(link.href).searchParams.get("range") === chosen.range;
-    link.toggleAttribute("aria-current", isThis);
+    if (isThis) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
   }
   draw(true);
 }

@@ -77,7 +77,7 @@ def test_keys_alone_lead_from_page_to_page_and_to_what_is_looked_for(dashboard):
     page.keyboard.press("/")
     page.keyboard.type("ams-p-01")
     page.keyboard.press("Enter")
-    expect(page.locator("#side h2")).to_have_text("ams-p-01")
+    expect(page.locator("#side .side-head h2")).to_have_text("ams-p-01")
     page.locator("#map [data-name='ams-p-01']").focus()
     page.keyboard.press("Escape")
     expect(page.locator("#side")).to_be_hidden()
