@@ -57,7 +57,7 @@ def create_celery(settings: Settings, name: str, *, include: tuple[str, ...] = (
 
 
 def send_order(app: Celery, order: Order, *, expires_s: float = ORDER_EXPIRES_S) -> bool:
-    """Put an order into its queue; one not taken up within `expires_s` is dropped.
+    """Put an order into its queue; one not taken up within `expires_s`, or its own time, is dropped.
 
     Returns:
         False where the broker cannot be reached: the sweep finds out later what did not happen.
@@ -67,7 +67,7 @@ def send_order(app: Celery, order: Order, *, expires_s: float = ORDER_EXPIRES_S)
             order.task,
             kwargs=order.arguments,
             queue=order.queue,
-            expires=expires_s,
+            expires=expires_s if order.expires_s is None else order.expires_s,
             retry=True,
             retry_policy={"max_retries": 1, "interval_start": 0.1},
         )

@@ -17,6 +17,8 @@ ASSIGN_NODE = "nodes.assign"
 WARM_NODE = "nodes.warm"
 RESTART_NODE = "nodes.restart"
 OBSERVE_GATEWAY = "gateways.observe"
+ROTATE_SECRET = "sites.rotate_secret"  # noqa: S105 - a name, not a secret
+REPORT_SECRET = "sites.report_secret"  # noqa: S105 - a name, not a secret
 PROBE_LINK = "links.probe"
 REPORT_STEP = "operations.report"
 ADVANCE_OPERATION = "operations.advance"
@@ -29,11 +31,12 @@ DELIVER_WEBHOOKS = "alerts.deliver"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One task to send: its name, its queue, and its JSON arguments."""
+    """One task to send: its name, queue and JSON arguments, and after how long nobody should take it up any more."""
 
     task: str
     queue: str
     arguments: dict[str, Any]
+    expires_s: float | None = None
 
 
 Send = Callable[[Order], None]

@@ -16,6 +16,7 @@ from control.orders import (
     EVALUATE_ALERTS,
     REPORT_LINK,
     REPORT_POLICY,
+    REPORT_SECRET,
     REPORT_SITE,
     REPORT_STEP,
     SWEEP,
@@ -31,6 +32,7 @@ from control.services.plane import ControlPlane
 from control.services.rollout import Report, record_report, sweep_gateways
 from control.services.rollout_engine import sweep_rollouts
 from control.services.sightings import record_agent
+from control.services.site_secret import record_secret_report, sweep_secret
 from control.services.webhook_delivery import deliver_waiting
 from control.settings import Settings
 from control.store.session import open_database
@@ -111,6 +113,12 @@ def report_site(*, site: str) -> None:
     record_agent(_plane(), site)
 
 
+@app.task(name=REPORT_SECRET)  # type: ignore[untyped-decorator]
+def report_secret(**arguments: Any) -> None:
+    """Keep which programs of a site have the new secret."""
+    record_secret_report(_plane(), arguments)
+
+
 @app.task(name=REPORT_STEP)  # type: ignore[untyped-decorator]
 def report_step(**arguments: Any) -> None:
     """Take what an agent says of an operation's step, and move the operation on."""
@@ -154,5 +162,6 @@ def sweep() -> None:
     waiting = partial(waiting_orders, app)
     pushed = [*sweep_gateways(_plane(), waiting), *sweep_links(_plane(), waiting)]
     sweep_observers(_plane(), waiting)
+    sweep_secret(_plane(), waiting)
     if pushed:
         log.info("sent the active policy to %s", ", ".join(pushed))

@@ -32,6 +32,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from control.site_secret import SiteSecret
 from control.tracing import Tracing
 from engine_agents.nodes.dialect_app import fleet_app, node_app
 from engine_agents.nodes.emulated.config import EmulatedHost, EmulatedNode
@@ -189,7 +190,7 @@ async def emulated_fleet(
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(http_client())
         running = [await stack.enter_async_context(running_node(spec.spec(MODEL))) for spec in specs]
-        app = fleet_app({node.name: node_app(node, SECRET, tracing=tracing) for node in running})
+        app = fleet_app({node.name: node_app(node, SiteSecret(SECRET), tracing=tracing) for node in running})
         port = await stack.enter_async_context(serving(app, host="127.0.0.1", port=0))
         yield {
             node.name: NodeClient(f"http://127.0.0.1:{port}/nodes/{node.name}", http, node.engine.model, node)

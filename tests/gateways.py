@@ -25,6 +25,7 @@ import httpx
 
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT, apply_changes
 from control.domain.topology import FleetSnapshot, Link, Node, Role, Site
+from control.site_secret import SiteSecret
 from control.telemetry.records import RequestRecord
 from control.tracing import Tracing
 from engine_agents.gateway.app import GatewayApp
@@ -275,7 +276,7 @@ async def serving_gateway(gateway: Gateway) -> AsyncIterator[str]:
     """The gateway's HTTP face on a free port; gives its URL."""
     listener = listen("127.0.0.1", 0)
     host, port = listener.getsockname()
-    async with serving(GatewayApp(gateway, SECRET), listener):
+    async with serving(GatewayApp(gateway, SiteSecret(SECRET)), listener):
         yield f"http://{host}:{port}"
 
 
@@ -302,7 +303,7 @@ async def gateway_rig(
                 "ams-gw-01",
                 "ams",
                 data_dir=tmp_path,
-                site_secret=SECRET,
+                site_secret=SiteSecret(SECRET),
                 stream=KeptStream(),
                 deadlines=Deadlines(connect_s=2.0, reply_s=30.0, gap_s=10.0),
                 tracing=tracing,

@@ -31,6 +31,7 @@ from control.services.fleet import load_snapshot
 from control.services.operation_store import Stored, load_operation
 from control.services.operations import open_operation
 from control.services.sightings import load_sightings
+from control.services.site_secret import Rotation, load_rotation
 from control.settings import Settings
 from tests.processes import running_process, running_worker, wait_until
 from tests.services import free_port
@@ -246,6 +247,12 @@ class OperationRig:
 
     def node(self, name: str) -> Node:
         return next(node for node in self.stored().nodes if node.name == name)
+
+    def rotation(self) -> Rotation:
+        with self.plane.database.reading() as session:
+            rotation = load_rotation(session, self.plane.now())
+        assert rotation is not None
+        return rotation
 
     def runs_the_stored_fleet(self) -> bool:
         headers = {"Authorization": f"Bearer {SECRET}"}

@@ -45,6 +45,7 @@ BODY_EXAMPLES: dict[tuple[str, str], Any] = {
     ("post", "/gateways"): _GATEWAY,
     ("put", "/gateways/{name}"): _GATEWAY,
     ("put", "/fleet"): {"sites": [_SITE], "chips": [_CHIP]},
+    ("post", "/site-secret/rotations"): {"reason": "somebody left", "grace_s": 3600},
     ("post", "/tenants"): {"name": "acme", "classes": ["default"]},
     ("post", "/policies/revisions"): {
         "reason": "slow link",

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from fastapi import APIRouter, FastAPI
 
-from control.api import audit, events, problem_types, tokens, users
+from control.api import audit, events, problem_types, site_secret, tokens, users
 from control.api.body_bound import BodyBound
 from control.api.event_hub import EventHub
 from control.api.guard import Guard
@@ -14,7 +14,7 @@ from control.api.problems import PageErrorHandler
 from control.services.plane import ControlPlane
 
 router = APIRouter()
-for _module in (users, tokens, audit, events, problem_types):
+for _module in (users, tokens, site_secret, audit, events, problem_types):
     router.include_router(_module.router)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from control.cli.errors import CommandError
+from control.site_secret import ROTATED_FILE, SiteSecret
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,11 @@ class DataFolder:
             write_private(path, json.dumps(asdict(known)))
         write_private(self.operator_token, known.operator_token + "\n")
         return known
+
+    @property
+    def site_secret(self) -> str:
+        """What the fleet's programs accept now, which a rotation may have changed."""
+        return SiteSecret(self.secrets().site_secret, self.path / ROTATED_FILE).current
 
     def remembered_ports(self) -> dict[str, int]:
         """Internal ports of the last start, by name."""

@@ -31,7 +31,7 @@ def ask_gateway(data_dir: Path, node: str, release_older_than_s: float | None) -
             "GET" if release_older_than_s is None else "DELETE",
             f"{running.gateway_url}/admin/v1/leases",
             params=params,
-            headers={"Authorization": f"Bearer {folder.secrets().site_secret}"},
+            headers={"Authorization": f"Bearer {folder.site_secret}"},
             timeout=_TIMEOUT_S,
             trust_env=False,
         )

@@ -21,6 +21,7 @@ from control.cli.options import DEFAULT_DATA, DataOption, JsonOption, link_app, 
 from control.cli.policy_commands import policy_app
 from control.cli.rollout_commands import rollout_app
 from control.cli.scene_commands import add_scene_command
+from control.cli.secret_commands import add_secret_commands
 from control.cli.tenant_commands import add_tenant_commands
 from control.cli.transfer_commands import add_transfer_commands
 from control.processes import die_with_parent
@@ -37,6 +38,7 @@ app.add_typer(link_app, name="link")
 add_access_commands(app)
 add_audit_commands(app)
 add_tenant_commands(app)
+add_secret_commands(app)
 add_operation_commands(app)
 add_transfer_commands(link_app)
 add_alert_commands(app)

@@ -56,6 +56,7 @@ _WRITE_SCOPES = (
     ("/api/v1/sessions", Scope.READ),
     ("/access/own/", Scope.READ),
     ("/api/v1/users", Scope.ACCESS_ADMIN),
+    ("/api/v1/site-secret", Scope.ACCESS_ADMIN),
     ("/access/users", Scope.ACCESS_ADMIN),
 )
 

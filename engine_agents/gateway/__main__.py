@@ -9,6 +9,7 @@ import sys
 import uvloop
 
 from control.settings import Settings
+from control.site_secret import SiteSecret
 from control.tracing import open_tracing
 from engine_agents.gateway.app import GatewayApp
 from engine_agents.gateway.config import ConfigError
@@ -38,7 +39,7 @@ def main() -> int:
 
 async def _serve(arguments: argparse.Namespace, settings: Settings, listener: socket.socket) -> None:
     stream = RedisStream(settings.redis_url, arguments.site)
-    secret = settings.site_secret
+    secret = SiteSecret.of(settings)
     async with running_gateway(
         arguments.name,
         arguments.site,

@@ -1,14 +1,18 @@
 """What control and operators may ask of a gateway: its configuration and its live state."""
 
-import hmac
+import logging
 import math
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
+from control.site_secret import SiteSecret, parse_rotation
 from engine_agents.gateway.config import ConfigError, RunningConfig, StaleRevisionError, parse_document
 from engine_agents.gateway.errors import RefusalError, invalid
 from engine_agents.gateway.gateway import Gateway
 from engine_agents.gateway.stranded import list_leases, release_stranded
+
+log = logging.getLogger(__name__)
 
 Reply = tuple[int, dict[str, Any]]
 _METHODS = {"config": "GET, PUT", "leases": "GET, DELETE", "state": "GET"}
@@ -17,9 +21,9 @@ _METHODS = {"config": "GET, PUT", "leases": "GET, DELETE", "state": "GET"}
 class AdminApi:
     """Routes below /admin/v1, all of them behind the site's secret; without a secret they are switched off."""
 
-    def __init__(self, gateway: Gateway, site_secret: str) -> None:
+    def __init__(self, gateway: Gateway, site_secret: SiteSecret) -> None:
         self._gateway = gateway
-        self._expected = f"Bearer {site_secret}".encode() if site_secret else b""
+        self._secret = site_secret
 
     async def handle(self, method: str, resource: str, query: bytes, authorization: str, body: bytes) -> Reply:
         """Status and document.
@@ -27,13 +31,16 @@ class AdminApi:
         Raises:
             RefusalError: not allowed, unknown, or the configuration cannot be obeyed.
         """
-        self._check_secret(authorization)
+        is_rotation = (method, resource) == ("PUT", "secret")
+        self._check_secret(authorization, self._secret.accepts_rotation if is_rotation else self._secret.accepts)
         match method, resource:
             case "GET", "config":
                 return 200, self._config()
             case "PUT", "config":
                 force = _text(query, "force").lower() in {"1", "true"}
                 return 200, self._apply(body, force=force)
+            case "PUT", "secret":
+                return 200, self._rotate(body)
             case "GET", "leases":
                 return 200, await list_leases(self._gateway, _text(query, "node"))
             case "DELETE", "leases":
@@ -48,10 +55,10 @@ class AdminApi:
             case _:
                 raise RefusalError(404, f"There is no {method} {resource} here.", code="not_found")
 
-    def _check_secret(self, authorization: str) -> None:
-        if not self._expected:
+    def _check_secret(self, authorization: str, accepts: Callable[[str], bool]) -> None:
+        if not self._secret.is_set:
             raise RefusalError(403, "This gateway has no site secret, so its admin API is off.", code="admin_off")
-        if not hmac.compare_digest(authorization.encode(), self._expected):
+        if not accepts(authorization):
             raise RefusalError(
                 401, "The site's secret is needed.", kind="authentication_error", code="invalid_site_secret"
             )
@@ -76,6 +83,20 @@ class AdminApi:
             ) from None
         self._gateway.state.adopt(running)
         return self._facts(running)
+
+    def _rotate(self, body: bytes) -> dict[str, Any]:
+        try:
+            order = parse_rotation(body)
+            is_new = self._secret.rotate(order.secret, order.previous_until_s, order.rotation)
+        except ValueError as error:
+            raise invalid(str(error), code="invalid_secret") from None
+        except OSError as error:
+            raise RefusalError(
+                500, f"The secret cannot be written: {error.strerror}.", kind="server_error", code="not_written"
+            ) from None
+        if is_new:
+            log.info("the site's secret was changed by rotation %d", order.rotation)
+        return {"gateway": self._gateway.name, "rotation": self._secret.rotation}
 
     def _facts(self, running: RunningConfig) -> dict[str, Any]:
         return {

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from control.site_secret import SiteSecret
 from control.tracing import RequestTrace
 from engine_agents.gateway.admin import AdminApi
 from engine_agents.gateway.errors import RefusalError, unavailable
@@ -30,7 +31,7 @@ _ENDPOINTS = {"/v1/chat/completions": CHAT, "/v1/completions": COMPLETIONS}
 class GatewayApp:
     """Handles the requests to one gateway."""
 
-    def __init__(self, gateway: Gateway, site_secret: str) -> None:
+    def __init__(self, gateway: Gateway, site_secret: SiteSecret) -> None:
         self._gateway = gateway
         self._admin = AdminApi(gateway, site_secret)
         self._routes: dict[str, tuple[bytes, Handler]] = {

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from control.domain.topology import Node
+from control.site_secret import SiteSecret
 from engine_agents.gateway.http_client import HttpClient
 from engine_agents.gateway.http_reply import HttpReply
 from engine_agents.gateway.node_errors import (
@@ -79,7 +80,7 @@ def forget_trace(named: Token[bytes]) -> None:
 class NodeClient:
     """Calls to engines over kept connections. Every call raises `NodeError` and nothing else."""
 
-    def __init__(self, site_secret: str, deadlines: Deadlines | None = None) -> None:
+    def __init__(self, site_secret: SiteSecret, deadlines: Deadlines | None = None) -> None:
         self._deadlines = deadlines or Deadlines()
         self._secret = site_secret
         self._releases: set[asyncio.Task[None]] = set()
@@ -116,7 +117,7 @@ class NodeClient:
     async def release(self, node: Node, lease_id: str) -> None:
         """Give back a lease that nobody will use; stock engines do not know the call and let it expire."""
         path = f"/pdd/v1/leases/{quote(lease_id, safe='')}"
-        headers = f"Authorization: Bearer {self._secret}\r\n".encode()
+        headers = f"Authorization: Bearer {self._secret.current}\r\n".encode()
         limit_s = self._deadlines.connect_s
         try:
             await self._http.send(

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from control.domain.policy import ServiceClass
+from control.site_secret import SiteSecret
 from control.stopping import cancel_until_done
 from control.tracing import Tracing
 from engine_agents.gateway.app import GatewayApp
@@ -65,7 +66,7 @@ async def running_gateway(
     site: str,
     *,
     data_dir: Path,
-    site_secret: str,
+    site_secret: SiteSecret,
     stream: Stream,
     deadlines: Deadlines | None = None,
     tracing: Tracing | None = None,

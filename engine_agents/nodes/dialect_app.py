@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
+from control.site_secret import SiteSecret
 from control.tracing import RequestTrace, Tracing
 from engine_agents.nodes.completions import Completion, completion_of
 from engine_agents.nodes.errors import RequestError, error_reply
@@ -31,7 +32,7 @@ from engine_agents.nodes.spans import completion_span
 
 
 def node_app(
-    node: Node, site_secret: str, end_process: EndProcess | None = None, tracing: Tracing | None = None
+    node: Node, site_secret: SiteSecret, end_process: EndProcess | None = None, tracing: Tracing | None = None
 ) -> Starlette:
     """The ASGI application of one node; an empty secret shuts the routes that change something."""
     routes = [

@@ -1,6 +1,6 @@
 """What our nodes offer beyond the stock dialect: who they are, a grip on leases and cache, and orders they take."""
 
-import hmac
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -8,10 +8,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from control.site_secret import SiteSecret, parse_rotation
 from engine_agents.nodes.duty import APPLIED, Fence, StaleOrderError
 from engine_agents.nodes.errors import RequestError
 from engine_agents.nodes.node import Node
 from engine_agents.nodes.schemas import DutyRequest, RestartRequest, decode_body
+
+log = logging.getLogger(__name__)
 
 STEP_HEADER = "PDD-Step"
 FENCE_HEADER = "PDD-Fencing-Token"
@@ -82,35 +85,35 @@ def fence_of(request: Request) -> Fence:
         raise RequestError(f"an order needs a number in {FENCE_HEADER}") from None
 
 
-class _Secret:
-    """The site's secret; an empty one opens nothing."""
+class _Guard:
+    """Lets nobody pass without the site's secret."""
 
-    def __init__(self, secret: str) -> None:
-        self._secret = secret
+    def __init__(self, secret: SiteSecret) -> None:
+        self.secret = secret
 
-    def check(self, request: Request) -> None:
-        """Let nobody pass without it.
+    def check(self, request: Request, *, is_rotation: bool = False) -> None:
+        """Let this request pass; a rotation only under the newest secret.
 
         Raises:
             RequestError: 401, or 403 where there is none.
         """
-        if not self._secret:
+        if not self.secret.is_set:
             raise RequestError("no site secret is set, so nothing can be changed here", status=403)
-        given = request.headers.get("authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {self._secret}".encode()):
+        accepts = self.secret.accepts_rotation if is_rotation else self.secret.accepts
+        if not accepts(request.headers.get("authorization")):
             raise RequestError("this needs the site's secret as a bearer token", status=401)
 
 
-def extension_routes(node: Node, site_secret: str, end_process: EndProcess | None = None) -> list[Route]:
+def extension_routes(node: Node, site_secret: SiteSecret, end_process: EndProcess | None = None) -> list[Route]:
     """The routes under /pdd/v1; those that change something need the site's secret, and without one are shut.
 
     Without `end_process` the node cannot be restarted from here: its process has other nodes as well.
     """
-    secret = _Secret(site_secret)
-    return [*_own_routes(node, secret), *_order_routes(node, secret, end_process)]
+    guard = _Guard(site_secret)
+    return [*_own_routes(node, guard), *_order_routes(node, guard, end_process)]
 
 
-def _own_routes(node: Node, secret: _Secret) -> list[Route]:
+def _own_routes(node: Node, guard: _Guard) -> list[Route]:
     """Who it is, its leases and its cache."""
 
     async def show_node(_: Request) -> Response:
@@ -121,14 +124,14 @@ def _own_routes(node: Node, secret: _Secret) -> list[Route]:
         return JSONResponse({"leases": lease_list(node)})
 
     async def release_lease(request: Request) -> Response:
-        secret.check(request)
+        guard.check(request)
         lease_id = request.path_params["lease_id"]
         if not node.leases.release(lease_id):
             raise RequestError(f"no lease {lease_id}", status=404, code="lease_gone")
         return JSONResponse({"released": lease_id})
 
     async def drop_cache(request: Request) -> Response:
-        secret.check(request)
+        guard.check(request)
         return JSONResponse({"dropped_tokens": node.engine.store.clear()})
 
     return [
@@ -139,11 +142,11 @@ def _own_routes(node: Node, secret: _Secret) -> list[Route]:
     ]
 
 
-def _order_routes(node: Node, secret: _Secret, end_process: EndProcess | None) -> list[Route]:
+def _order_routes(node: Node, guard: _Guard, end_process: EndProcess | None) -> list[Route]:
     """Orders that a fence guards: what the node is meant for, and its restart."""
 
     async def assign_duty(request: Request) -> Response:
-        secret.check(request)
+        guard.check(request)
         duty = decode_body(await request.body(), DutyRequest)
         try:
             effect = node.duty.assign(duty.role, fence_of(request), draining=duty.draining)
@@ -152,7 +155,7 @@ def _order_routes(node: Node, secret: _Secret, end_process: EndProcess | None) -
         return JSONResponse({"effect": effect})
 
     async def restart(request: Request) -> Response:
-        secret.check(request)
+        guard.check(request)
         if end_process is None:
             raise RequestError("this process hosts other nodes as well", status=501)
         asked = decode_body(await request.body(), RestartRequest)
@@ -164,6 +167,16 @@ def _order_routes(node: Node, secret: _Secret, end_process: EndProcess | None) -
             end_process()
         return JSONResponse({"effect": effect})
 
+    async def rotate_secret(request: Request) -> Response:
+        guard.check(request, is_rotation=True)
+        try:
+            order = parse_rotation(await request.body())
+            if guard.secret.rotate(order.secret, order.previous_until_s, order.rotation):
+                log.info("the site's secret was changed by rotation %d", order.rotation)
+        except ValueError as error:
+            raise RequestError(str(error)) from None
+        return JSONResponse({"rotation": guard.secret.rotation})
+
     async def list_orders(_: Request) -> Response:
         return JSONResponse({"orders": node.duty.orders()})
 
@@ -171,4 +184,5 @@ def _order_routes(node: Node, secret: _Secret, end_process: EndProcess | None) -
         Route("/pdd/v1/duty", assign_duty, methods=["PUT"]),
         Route("/pdd/v1/restart", restart, methods=["POST"]),
         Route("/pdd/v1/orders", list_orders),
+        Route("/pdd/v1/secret", rotate_secret, methods=["PUT"]),
     ]

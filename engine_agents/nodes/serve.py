@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import uvicorn
 from starlette.types import ASGIApp
 
+from control.site_secret import SiteSecret
 from control.tracing import Tracing
 from engine_agents.nodes.dialect_app import fleet_app, node_app
 from engine_agents.nodes.engine import Engine
@@ -96,7 +97,7 @@ async def serve_node(
     port: int,
     kv_host: str,
     kv_port: int,
-    site_secret: str,
+    site_secret: SiteSecret,
     limits: NodeLimits | None = None,
     tracing: Tracing | None = None,
 ) -> None:
@@ -116,7 +117,7 @@ async def serve_node(
 
 
 async def serve_nodes(
-    specs: Sequence[NodeSpec], *, host: str, port: int, site_secret: str, tracing: Tracing | None = None
+    specs: Sequence[NodeSpec], *, host: str, port: int, site_secret: SiteSecret, tracing: Tracing | None = None
 ) -> None:
     """Run many nodes in this process, each under /nodes/<name>; prints one `ready <url>` for each.
 

@@ -5,14 +5,14 @@ from functools import cache
 
 import httpx
 
-from engine_agents.tasks.celery import settings
+from engine_agents.tasks.celery import site_secret
 
 REQUEST_TIMEOUT_S = 3.0
 
 
-def site_client(base_url: str) -> httpx.Client:
-    """A client that carries the site's secret."""
-    headers = {"Authorization": f"Bearer {settings.site_secret}"}
+def site_client(base_url: str, secret: str = "") -> httpx.Client:
+    """A client that carries the site's secret, or another one that is given."""
+    headers = {"Authorization": f"Bearer {secret or site_secret.current}"}
     return httpx.Client(
         base_url=base_url, headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False, verify=_tls_context()
     )

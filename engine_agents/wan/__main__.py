@@ -11,6 +11,7 @@ import uvloop
 from aiohttp import web
 
 from control.settings import Settings
+from control.site_secret import SiteSecret
 from engine_agents.wan.admin import build_admin_app
 from engine_agents.wan.config import RelayConfig, load_config
 from engine_agents.wan.link import ShapedLink
@@ -23,7 +24,7 @@ def build_relay(config: RelayConfig) -> Relay:
     return Relay(links, config.networks())
 
 
-async def serve(arguments: argparse.Namespace, config: RelayConfig, secret: str) -> None:
+async def serve(arguments: argparse.Namespace, config: RelayConfig, secret: SiteSecret) -> None:
     """Run until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -56,7 +57,7 @@ def main() -> None:
         config = load_config(arguments.config)
     except (OSError, ValueError) as error:
         parser.error(f"{arguments.config}: {error}")
-    secret = Settings.from_environment().site_secret
+    secret = SiteSecret.of(Settings.from_environment())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(arguments, config, secret))
 

@@ -1,6 +1,5 @@
 """The relay's admin HTTP API: link states, live changes to links and transfers under the site's secret, metrics."""
 
-import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -10,6 +9,7 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from control.site_secret import SiteSecret, parse_rotation
 from engine_agents.wan.config import check_shape
 from engine_agents.wan.link import ShapedLink
 from engine_agents.wan.metrics import link_registry
@@ -44,16 +44,11 @@ class TransferChange(msgspec.Struct, forbid_unknown_fields=True):
     paused: bool
 
 
-def is_authorized(header: str | None, secret: str) -> bool:
-    """Whether an Authorization header carries the site's secret; an empty secret opens nothing."""
-    expected = f"Bearer {secret}".encode()
-    return hmac.compare_digest((header or "").encode(), expected) and bool(secret)
-
-
 class AdminApi:
     """Handlers over one relay's links."""
 
-    def __init__(self, relay: Relay) -> None:
+    def __init__(self, relay: Relay, secret: SiteSecret) -> None:
+        self._secret = secret
         self._links = relay.links
         self._registry = link_registry(relay.links.values())
 
@@ -90,6 +85,16 @@ class AdminApi:
         logger.info("transfer %s on %s: %d streams cut", transfer.id, link.name, streams)
         return _json({"transfer_id": transfer.id, "streams": streams, "bytes": transfer.sent_bytes})
 
+    async def put_secret(self, request: web.Request) -> web.Response:
+        """Take a new site secret; the present one is accepted for a while."""
+        try:
+            order = parse_rotation(await request.read())
+            if self._secret.rotate(order.secret, order.previous_until_s, order.rotation):
+                logger.info("the site's secret was changed by rotation %d", order.rotation)
+        except ValueError as error:
+            return _error(400, str(error))
+        return _json({"rotation": self._secret.rotation})
+
     async def get_health(self, _: web.Request) -> web.Response:
         """The process answers."""
         return _json({"status": "ok"})
@@ -112,13 +117,14 @@ class AdminApi:
         return link, transfer
 
 
-def build_admin_app(relay: Relay, secret: str) -> web.Application:
+def build_admin_app(relay: Relay, secret: SiteSecret) -> web.Application:
     """The admin API of one relay; whatever changes something needs the site's secret."""
-    api = AdminApi(relay)
+    api = AdminApi(relay, secret)
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.method != "GET" and not is_authorized(request.headers.get("Authorization"), secret):
+        accepts = secret.accepts_rotation if request.path == "/secret" else secret.accepts
+        if request.method != "GET" and not accepts(request.headers.get("Authorization")):
             return _error(401, "the site's secret is required")
         try:
             return await handler(request)
@@ -132,6 +138,7 @@ def build_admin_app(relay: Relay, secret: str) -> web.Application:
             web.put("/links/{name}", api.put_link),
             web.put("/links/{name}/transfers/{transfer_id}", api.put_transfer),
             web.delete("/links/{name}/transfers/{transfer_id}", api.cut_transfer),
+            web.put("/secret", api.put_secret),
             web.get("/health", api.get_health),
             web.get("/metrics", api.get_metrics),
         ]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from control.site_secret import SiteSecret
 from engine_agents.nodes.dialect_app import fleet_app, node_app
 from engine_agents.nodes.node import NodeLimits
 from engine_agents.nodes.serve import NodeSpec, running_node, serving
@@ -48,7 +49,7 @@ async def hosted(specs: list[NodeSpec]) -> AsyncIterator[dict[str, NodeClient]]:
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(http_client())
         nodes = [await stack.enter_async_context(running_node(spec)) for spec in specs]
-        app = fleet_app({node.name: node_app(node, SECRET) for node in nodes})
+        app = fleet_app({node.name: node_app(node, SiteSecret(SECRET)) for node in nodes})
         port = await stack.enter_async_context(serving(app, host="127.0.0.1", port=0))
         yield {node.name: NodeClient(f"http://127.0.0.1:{port}/nodes/{node.name}", http, MODEL, node) for node in nodes}
 

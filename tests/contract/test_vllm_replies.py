@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 from control.domain.topology import Node, Role
+from control.site_secret import SiteSecret
 from engine_agents.gateway.node_client import NodeClient
 from engine_agents.gateway.node_errors import NodeBusyError, NodeRefusedError, TransferRefusedError
 from engine_agents.gateway.prompt import Prompt
@@ -108,7 +109,7 @@ async def saying(answer, status: int = 200):
 
     app = Starlette(routes=[Route("/{path:path}", handle, methods=["GET", "POST", "DELETE"])])
     async with serving(app, host="127.0.0.1", port=0) as port:
-        client = NodeClient("secret")
+        client = NodeClient(SiteSecret("secret"))
         try:
             yield client, Node("v", "ams", Role.MAIN, f"http://127.0.0.1:{port}", "vllm", "m"), asked
         finally:

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from control.site_secret import SiteSecret
 from engine_agents.gateway.node_client import Deadlines, NodeClient
 from engine_agents.gateway.watch import LOOKS_UNTIL_LOST, NodeWatch
 from tests.fleet import SECRET, emulated_process, instant_node, prompt_of
@@ -15,7 +16,7 @@ STEP_S = 0.004
 
 @contextlib.asynccontextmanager
 async def watch_of(rig, look_s=5.0):
-    client = NodeClient(SECRET, Deadlines(look_s=look_s))
+    client = NodeClient(SiteSecret(SECRET), Deadlines(look_s=look_s))
     try:
         yield NodeWatch(client, rig.gateway.state, rig.gateway.configs)
     finally:

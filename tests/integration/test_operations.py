@@ -1,12 +1,19 @@
 """Operations on a fleet of real processes, under traffic whose every answer is counted and compared."""
 
+from datetime import timedelta
+
+import httpx
 import pytest
 
 from control.domain.operations import Kind, OperationState, Stage
 from control.domain.topology import NodeState, Role
+from control.services.access import Principal
+from control.services.access import Role as AccessRole
 from control.services.operations import load_probes
+from control.services.site_secret import RotationState, start_rotation
 from tests.operation_rig import (
     DUTY,
+    SECRET,
     VICTIM,
     Traffic,
     assert_switched_once,
@@ -73,6 +80,26 @@ def test_a_role_switch_and_a_rebalance_lose_no_request_and_break_no_stream(rig):
         traffic.wait_for(6)
     assert traffic.faults == []
     assert traffic.counts["sent"] == traffic.counts["whole"] > 15
+    rig.assert_fleet_is_legal()
+
+
+@pytest.mark.full
+def test_a_new_secret_reaches_every_program_under_traffic_and_stands_in_no_log(rig):
+    with Traffic(rig.gateway_url, clients=2) as traffic:
+        traffic.wait_for(2)
+        administrator = Principal("ada", AccessRole.ADMIN)
+        _, secret = start_rotation(rig.plane, administrator, timedelta(seconds=600), "a test")
+        wait_until(lambda: rig.rotation().state is not RotationState.OPEN)
+        assert (rig.rotation().waiting_for, rig.rotation().failed) == ((), {})
+        for known in (SECRET, secret):
+            headers = {"Authorization": f"Bearer {known}"}
+            config = f"{rig.gateway_url}/admin/v1/config"
+            assert httpx.get(config, headers=headers, trust_env=False).status_code == 200
+        assert_done(rig, rig.open(Kind.DRAIN, node=VICTIM))
+        assert_done(rig, rig.open(Kind.UNDRAIN, node=VICTIM))
+        traffic.wait_for(2)
+    assert traffic.faults == []
+    assert [path.name for path in rig.folder.glob("*.log") if secret in path.read_text()] == []
     rig.assert_fleet_is_legal()
 
 

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from redis.asyncio import Redis
 
+from control.site_secret import SiteSecret
 from control.telemetry.ingest import connect
 from control.telemetry.records import BATCH_FIELD, SAMPLES_STREAM, SampleBatch
 from engine_agents.observer.config import ObserverConfig, WatchedLink, WatchedNode
@@ -115,7 +116,7 @@ async def test_a_real_relay_is_sampled_with_its_counters():
     shaped.bytes_by.update({("relay", "default"): 40, ("direct", "default"): 20, ("relay", "gold"): 10})
     for wait_s in (0.0, 1.5):
         shaped.waits.add(wait_s)
-    async with http_server(build_admin_app(Relay([shaped], []), "secret")) as url:
+    async with http_server(build_admin_app(Relay([shaped], []), SiteSecret("secret"))) as url:
         links = tuple(WatchedLink(name, "ams", "fra", 1000.0, url) for name in ("ams-fra", "unknown"))
         _, (known, unknown) = await scrape(ObserverConfig(links=links))
     assert (known.state, known.bytes_total, known.bytes_by_pipeline) == ("up", 70, {"relay": 50, "direct": 20})

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
+from control.site_secret import SiteSecret
 from engine_agents.wan.admin import build_admin_app
 from engine_agents.wan.link import ShapedLink
 from engine_agents.wan.relay import Relay
@@ -354,7 +355,7 @@ async def test_refuses_a_first_line_without_end():
 
 @contextlib.asynccontextmanager
 async def admin_of(relay):
-    runner = web.AppRunner(build_admin_app(relay, SECRET))
+    runner = web.AppRunner(build_admin_app(relay, SiteSecret(SECRET)))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -14,6 +14,7 @@ import httpx
 
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT, apply_changes
 from control.domain.topology import FleetSnapshot, Link, Node, Role, Site
+from control.site_secret import SiteSecret
 from engine_agents.gateway.gateway import Gateway
 from engine_agents.gateway.server import running_gateway
 from tests.fleet import SECRET
@@ -211,7 +212,7 @@ async def vllm_fleet(folder: Path) -> AsyncIterator[VllmFleet]:
         instances = await stack.enter_async_context(running_instances(folder, http))
         wan = await stack.enter_async_context(slow_wan(instances[Role.MAIN].url))
         gateway = await stack.enter_async_context(
-            running_gateway("ams-gw-01", "ams", data_dir=folder, site_secret=SECRET, stream=KeptStream())
+            running_gateway("ams-gw-01", "ams", data_dir=folder, site_secret=SiteSecret(SECRET), stream=KeptStream())
         )
         url = await stack.enter_async_context(serving_gateway(gateway))
         yield VllmFleet(url, gateway, instances, wan, http)

@@ -7,6 +7,7 @@ from pathlib import Path
 import uvloop
 
 from control.settings import Settings
+from control.site_secret import SiteSecret
 from control.tracing import open_tracing
 from engine_agents.nodes.emulated.config import load_host
 from engine_agents.nodes.serve import serve_nodes
@@ -29,7 +30,7 @@ def main() -> None:
             host.specs(),
             host=arguments.host or host.host,
             port=port,
-            site_secret=settings.site_secret,
+            site_secret=SiteSecret.of(settings),
             tracing=tracing,
         )
     )

@@ -9,6 +9,7 @@ import uvloop
 
 from control.domain.prefill import ChunkRule
 from control.settings import Settings
+from control.site_secret import SiteSecret
 from control.tracing import open_tracing
 from engine_agents.nodes.kv_blocks import BlockStore
 from engine_agents.nodes.llama.engine import DEFAULT_CHUNK_RULE, LlamaEngine
@@ -33,7 +34,7 @@ def main() -> None:
                     port=arguments.port,
                     kv_host=arguments.kv_host or arguments.host,
                     kv_port=arguments.kv_port,
-                    site_secret=environment.site_secret,
+                    site_secret=SiteSecret.of(environment),
                     tracing=open_tracing(environment.otlp_endpoint, "pdd-node", arguments.name),
                 )
             )

@@ -3,7 +3,8 @@ import json
 
 import pytest
 
-from engine_agents.wan.admin import change_link, is_authorized
+from control.site_secret import SiteSecret
+from engine_agents.wan.admin import change_link
 from engine_agents.wan.config import first_allowed, load_config, parse_preamble, split_address
 from engine_agents.wan.link import ShapedLink
 from engine_agents.wan.shaping import LinkShape
@@ -69,10 +70,10 @@ def test_only_addresses_inside_the_networks_are_allowed():
 
 
 def test_an_empty_secret_opens_nothing():
-    assert not is_authorized("Bearer ", "")
-    assert not is_authorized(None, "s")
-    assert not is_authorized("Bearer x", "s")
-    assert is_authorized("Bearer s", "s")
+    assert not SiteSecret("").accepts("Bearer ")
+    assert not SiteSecret("s").accepts(None)
+    assert not SiteSecret("s").accepts("Bearer x")
+    assert SiteSecret("s").accepts("Bearer s")
 
 
 async def test_a_refused_change_changes_nothing():
