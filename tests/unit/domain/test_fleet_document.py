@@ -10,7 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control.api.fleet_csv import _wishes
+from control.api.fleet_csv import read_wishes
 from control.api.inventory_schemas import FleetIn, LinkIn, NodeIn
 from control.domain.fleet_csv import read_csv, write_csv
 from control.domain.fleet_document import export_document
@@ -59,7 +59,7 @@ def test_what_is_as_usual_is_left_out():
 def test_nodes_and_links_survive_csv(inventory):
     for kind, schema, place in ((Node, NodeIn, Kind.NODE), (Link, LinkIn, Kind.LINK)):
         text = write_csv(kind, inventory.items(place))
-        wishes = _wishes(read_csv(kind, text), kind, schema)
+        wishes = read_wishes(read_csv(kind, text), kind, schema)
         assert tuple(wish.settled(None) for wish in wishes) == inventory.items(place)
         assert all(not wish.unsaid for wish in wishes)
 
@@ -79,11 +79,11 @@ ROW = "n,ams,main,http://10.0.0.1,vllm,m"
 
 
 def test_a_column_that_is_missing_says_nothing_and_an_empty_cell_says_the_usual():
-    [wish] = _wishes(read_csv(Node, f"\ufeff{HEADER},state\r\n\r\n{ROW},\r\n"), Node, NodeIn)
+    [wish] = read_wishes(read_csv(Node, f"\ufeff{HEADER},state\r\n\r\n{ROW},\r\n"), Node, NodeIn)
     assert wish.unsaid == {"slots", "state", "chip", "labels"}
     current = Node("n", "ams", Role.MAIN, "http://10.0.0.1", "vllm", "m", 9, NodeState.DRAINING, "c", {"a": "b"})
     assert wish.settled(current) == current
-    [wish] = _wishes(read_csv(Node, f"{HEADER},state,labels\n{ROW},disabled,\n"), Node, NodeIn)
+    [wish] = read_wishes(read_csv(Node, f"{HEADER},state,labels\n{ROW},disabled,\n"), Node, NodeIn)
     assert wish.unsaid == {"slots", "chip"}
     assert wish.settled(current).labels == {}
 
@@ -104,5 +104,5 @@ def test_a_column_that_is_missing_says_nothing_and_an_empty_cell_says_the_usual(
 )
 def test_problems_of_a_table_name_line_and_column(text, paths):
     with pytest.raises(InvalidError) as caught:
-        _wishes(read_csv(Node, text), Node, NodeIn)
+        read_wishes(read_csv(Node, text), Node, NodeIn)
     assert [problem.path for problem in caught.value.problems] == paths
