@@ -122,7 +122,12 @@ def serious_findings(page):
     ]
 
 
-@pytest.mark.parametrize("path", ["/", "/requests", "/topology", "/docs"])
+FULL = pytest.mark.full
+
+
+@pytest.mark.parametrize(
+    "path", ["/", *(pytest.param(path, marks=FULL) for path in ("/requests", "/topology", "/docs"))]
+)
 def test_axe_finds_nothing_serious_in_either_theme(dashboard, axe_source, path):
     page = dashboard.page
     dashboard.ask("readable")

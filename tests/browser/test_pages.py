@@ -13,6 +13,7 @@ def ask_for_some(dashboard, count=3):
         dashboard.ask(f"number {number}")
 
 
+@pytest.mark.full
 def test_every_page_renders_in_both_languages_without_a_word_to_the_console(dashboard):
     page = dashboard.page
     ask_for_some(dashboard, 1)
@@ -27,6 +28,7 @@ def test_every_page_renders_in_both_languages_without_a_word_to_the_console(dash
     assert dashboard.hosts == {dashboard.fleet.web_url.removeprefix("http://")}
 
 
+@pytest.mark.full
 def test_a_region_of_the_heat_map_leads_to_what_differs_its_requests_and_a_waterfall(dashboard):
     page = dashboard.page
     ask_for_some(dashboard)
@@ -83,6 +85,7 @@ def test_keys_alone_lead_from_page_to_page_and_to_what_is_looked_for(dashboard):
     expect(page.locator("#side")).to_be_hidden()
 
 
+@pytest.mark.full
 def test_a_node_is_drained_from_the_map_and_given_back(dashboard):
     page = dashboard.page
     page.goto(f"{dashboard.fleet.web_url}/topology")
@@ -111,6 +114,7 @@ def test_a_node_is_drained_from_the_map_and_given_back(dashboard):
     assert dashboard.rest("/nodes/fra-md-01")["state"] == "ready"
 
 
+@pytest.mark.full
 def test_a_time_is_zoomed_to_by_dragging_and_left_by_going_back(dashboard):
     page = dashboard.page
     ask_for_some(dashboard, 1)
