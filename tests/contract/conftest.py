@@ -18,6 +18,31 @@ from tests.fleet import MODEL, SECRET, NodeClient, http_client, instant_node
 NAMES = ("p", "rld", "md")
 QUEUE_LIMIT = 2
 SLOTS = 2
+# On llama these take seconds each and repeat what others show: they run on emulated nodes, and in the long suite.
+LONG_ON_LLAMA = {
+    *("test_text_is_sent_on_character_boundaries_only", "test_a_stop_string_ends_the_text_before_it"),
+    *("test_a_prompt_seen_before_is_computed_from_its_end_only", "test_a_salt_hides_one_tenants_prefix_from_another"),
+    *("test_dropping_the_cache_makes_it_compute_again", "test_a_beginning_with_damage_is_not_joined"),
+    *("test_two_pulls_of_one_prompt_at_once_carry_each_block_once", "test_an_answer_is_kept_for_the_next_turn"),
+    "test_catching_up_in_batches_says_the_same_and_leaves_little_to_compute",
+    "test_beyond_slots_and_queue_it_says_503_and_when_to_come_back",
+}
+LONG_VALUES = {"tokens": {100, 333}, "eager": {0}}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave to `make test-full` what llama nodes are slow at."""
+    for item in items:
+        if (
+            item.path.parent == Path(__file__).parent
+            and isinstance(item, pytest.Function)
+            and hasattr(item, "callspec")
+        ):
+            values = item.callspec.params
+            is_long = any(values.get(name) in long for name, long in LONG_VALUES.items())
+            if values.get("nodes") == "llama" and (is_long or item.originalname in LONG_ON_LLAMA):
+                item.add_marker(pytest.mark.full)
 
 
 def emulated_specs() -> list[NodeSpec]:

@@ -31,6 +31,7 @@ def test_nothing_outlives_a_starter_that_is_killed_and_its_data_can_be_used_agai
         assert "Password" not in fleet.output
 
 
+@pytest.mark.full
 def test_nothing_outlives_the_killed_parent_of_a_starter_that_was_told_to_die_with_it(tmp_path):
     data = tmp_path / "data"
     with running_fleet(data, wrap=lambda argv: [*PARENT, *argv], more=("--die-with-parent",)) as fleet:
@@ -63,6 +64,7 @@ def test_an_interrupt_that_reaches_only_make_stops_the_fleet_too(tmp_path):
         assert "stopped" in fleet.output
 
 
+@pytest.mark.full
 def test_ctrl_c_during_the_start_stops_it(tmp_path):
     data = tmp_path / "data"
     with running_fleet(data, until="valkey is ready") as fleet:

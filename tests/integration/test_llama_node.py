@@ -106,6 +106,7 @@ async def test_a_handoff_by_token_ids_continues_as_one_generation(near: LlamaEng
         assert continued[0].computed_tokens <= eager
 
 
+@pytest.mark.full
 async def test_the_kv_of_an_answer_is_kept_for_the_next_turn(near: LlamaEngine, far: LlamaEngine) -> None:
     prompt = await prompt_of(near, 100, "On next turns. ")
     answer = ids_of(await steps_of(near, prompt, 9))
@@ -117,6 +118,7 @@ async def test_the_kv_of_an_answer_is_kept_for_the_next_turn(near: LlamaEngine, 
     assert ids_of(continued) == straight
 
 
+@pytest.mark.full
 async def test_kv_that_was_decoded_has_the_bits_of_kv_that_was_prefilled(near: LlamaEngine, far: LlamaEngine) -> None:
     """What joining a block from both relies on: decoded one by one, extended in one batch, and prefilled in chunks."""
     prompt = await prompt_of(near, 70, "On equal bits. ")
@@ -182,6 +184,7 @@ async def test_a_generation_cancelled_in_its_prefill_frees_the_slot_and_keeps_it
     assert [len(ids_of(answer)) for answer in answers] == [2, 2]
 
 
+@pytest.mark.full
 async def test_three_at_once_answer_as_each_alone(near: LlamaEngine) -> None:
     prompts = [await prompt_of(near, 65 + index, f"Voice {index}. ") for index in range(3)]
     together = await asyncio.gather(*(steps_of(near, prompt, 8, salt=b"together") for prompt in prompts))
@@ -189,6 +192,7 @@ async def test_three_at_once_answer_as_each_alone(near: LlamaEngine) -> None:
     assert [ids_of(steps) for steps in together] == [ids_of(steps) for steps in alone]
 
 
+@pytest.mark.full
 async def test_more_generations_than_slots_wait_their_turn(far: LlamaEngine) -> None:
     prompts = [await prompt_of(far, 10 + index, "Queue. ") for index in range(5)]
     answers = await asyncio.gather(*(steps_of(far, prompt, 3) for prompt in prompts))
@@ -216,6 +220,7 @@ async def test_a_repetition_penalty_does_not_show_a_cut(near: LlamaEngine, far: 
     assert ids_of(await steps_of(far, [*prompt, *whole[:5]], 7, sampling)) == whole[5:]
 
 
+@pytest.mark.full
 async def test_penalties_and_biases_change_what_comes_next(near: LlamaEngine) -> None:
     prompt = await near.tokenize("one two three one two three one two three one two", add_special=False)
     plain = ids_of(await steps_of(near, prompt, 12, Sampling(ignore_eos=True)))
@@ -285,6 +290,7 @@ async def test_messages_that_do_not_fit_the_template_are_refused(far: LlamaEngin
         await far.render_chat([{"role": "user"}], add_generation_prompt=True)
 
 
+@pytest.mark.full
 async def test_an_engine_of_one_slot_closes_under_a_running_generation() -> None:
     engine = LlamaEngine(
         ServerSettings(default_model_path(), slots=1, max_model_len=MAX_MODEL_LEN),
