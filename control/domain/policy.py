@@ -312,6 +312,7 @@ DEMO_POLICY_DOCUMENT: dict[str, Any] = apply_changes(
         "guard.canary_share": 0.3,
         "guard.min_requests": 20,
         "guard.bake_s": 60.0,
+        "guard.suspect_s": 60.0,
         # One stream per transfer, or four of 12 Mbit/s would fill the demo's 40 Mbit/s link and hide what it shows.
         "link.ams-fra.streams_per_transfer": 1,
     },
