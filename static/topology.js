@@ -82,10 +82,17 @@ function drawEdge(edge, widest) {
   return part("link", edge.name, "edge", t("topology.link_label", { source: edge.source, target: edge.target }),
     shape("path", { d: edge.path, class: "edge-room", "stroke-width": width(edge.capacity_bytes_per_s) + 2 }),
     shape("path", { d: edge.path, class: "edge-flow", "stroke-width": 2, "marker-end": "url(#arrow)" }),
-    shape("path", { d: edge.path, class: "edge-hit" }),
+    shape("path", { d: edge.path, class: "edge-hit" }));
+}
+
+// What is written on a link stands beside it, so that its name as a button does not change with every figure.
+function drawLabel(edge) {
+  const label = shape("g", { class: "edge-label", "data-label": edge.name, "aria-hidden": "true" },
     shape("rect", { class: "edge-box", x: edge.label_x - 76, y: edge.label_y - 22, width: 152, height: 42, rx: 4 }),
     text(edge.label_x, edge.label_y - 4, "", "edge-rate", { "text-anchor": "middle" }),
     text(edge.label_x, edge.label_y + 12, "", "edge-note", { "text-anchor": "middle" }));
+  label.addEventListener("click", () => open("link", edge.name));
+  return label;
 }
 
 function drawTile(tile) {
@@ -124,7 +131,7 @@ function build() {
   const rest = shape("pattern", { id: "map-drain", width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, shape("rect", { width: 1.5, height: 5, class: "drain-line" }));
   const widest = Math.max(1, ...config.edges.map((edge) => edge.capacity_bytes_per_s));
   map.setAttribute("viewBox", `0 0 ${config.width} ${config.height}`);
-  map.replaceChildren(shape("defs", {}, marker, hatch, rest), ...config.edges.map((edge) => drawEdge(edge, widest)), ...config.cards.map(drawCard));
+  map.replaceChildren(shape("defs", {}, marker, hatch, rest), ...config.edges.flatMap((edge) => [drawEdge(edge, widest), drawLabel(edge)]), ...config.cards.map(drawCard));
   map.dataset.built = JSON.stringify(config);
 }
 
@@ -141,8 +148,9 @@ function fillEdges() {
     edge.dataset.use = ratio === null ? "" : String(STEPS.filter((step) => ratio >= step).length);
     edge.classList.toggle("is-down", isDown);
     edge.querySelector(".edge-flow").setAttribute("stroke-width", String(2 + WIDEST * ((link?.bytes_per_s ?? 0) / widest)));
-    say(edge.querySelector(".edge-rate"), ratio === null ? t("topology.no_data") : t("topology.rate", { rate: fixed(megabits(link.bytes_per_s), 1), use: percent(ratio, 0) }));
-    say(edge.querySelector(".edge-note"), link ? t("topology.note", { capacity: fixed(megabits(capacityOf(link)), 0), rtt: milliseconds(link.rtt_s) }) : "");
+    const label = map.querySelector(`[data-label="${CSS.escape(edge.dataset.name)}"]`);
+    say(label.querySelector(".edge-rate"), ratio === null ? t("topology.no_data") : t("topology.rate", { rate: fixed(megabits(link.bytes_per_s), 1), use: percent(ratio, 0) }));
+    say(label.querySelector(".edge-note"), link ? t("topology.note", { capacity: fixed(megabits(capacityOf(link)), 0), rtt: milliseconds(link.rtt_s) }) : "");
   }
 }
 
