@@ -47,6 +47,7 @@ def look_at_all(dashboard, axe_source, addresses):
     assert dashboard.hosts == {dashboard.fleet.web_url.removeprefix("http://")}
 
 
+@pytest.mark.full
 def test_every_page_of_operators_is_whole_quiet_and_accessible(dashboard, axe_source):
     look_at_all(dashboard, axe_source, ADDRESSES[: len(OWN)])
 
@@ -104,6 +105,7 @@ def test_a_field_goes_from_draft_to_gateways_and_another_editor_is_not_overwritt
     assert [one for one in dashboard.problems if not REFUSED.search(one)] == []
 
 
+@pytest.mark.full
 def test_a_silence_is_made_and_ended_and_a_token_is_shown_once(dashboard):
     page = dashboard.page
     visit(dashboard, "/alerts?tab=silences")
