@@ -119,7 +119,7 @@ document.addEventListener("htmx:configRequest", (event) => {
 // A change that went through closes its dialog; what the server refused stands in it, beside what was typed.
 document.addEventListener("htmx:afterRequest", (event) => {
   const dialog = event.detail.elt.closest?.("dialog.sheet-form");
-  if (dialog && event.detail.successful) {
+  if (dialog && event.detail.xhr.status >= 200 && event.detail.xhr.status < 400) {
     dialog.querySelector(".sheet-error").replaceChildren();
     dialog.querySelector("form").reset();
     dialog.close();
