@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 SUITES ?= tests/unit tests/contract tests/integration tests/browser tests/faults
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-full test-faults smoke-vllm test-vllm lint format screenshots bench bench-ttft bench-handoff bench-gateway bench-kv bench-valley bench-telemetry bench-control python runtime dev browser
+.PHONY: help up test test-full test-faults smoke-vllm test-vllm lint format screenshots bench bench-ttft bench-handoff bench-gateway bench-kv bench-valley bench-telemetry bench-control bench-twin python runtime dev browser
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,7 +42,7 @@ format: dev ## Format the code
 	@$(BIN)/ruff format .
 
 # Those that take minutes have a target of their own.
-QUICK_BENCHES := $(filter-out bench_ttft bench_handoff bench_gateway bench_kv bench_valley bench_telemetry bench_control, $(basename $(notdir $(wildcard benchmarks/bench_*.py))))
+QUICK_BENCHES := $(filter-out bench_ttft bench_handoff bench_gateway bench_kv bench_valley bench_telemetry bench_control bench_twin, $(basename $(notdir $(wildcard benchmarks/bench_*.py))))
 
 screenshots: dev browser ## Take pictures of every page in both themes into screenshots/ (3 minutes; ARGS="live --size phone")
 	@$(BIN)/python -m tests.browser.screenshots $(ARGS)
@@ -70,6 +70,9 @@ bench-control: dev ## Measure the control plane with 10 sites, 1,000 observed no
 
 bench-telemetry: dev browser ## Measure telemetry from a last token to a pixel, and what it costs (5 minutes, two quiet cores)
 	@$(BIN)/python -m benchmarks.bench_telemetry $(ARGS)
+
+bench-twin: dev ## Measure what the digital twin costs: a million requests, a preview, 1,000 nodes (2 minutes)
+	@$(BIN)/python -m benchmarks.bench_twin $(ARGS)
 
 python:
 	@test -n "$(PYTHON)" || { echo "setup: no Python 3.11 or later found (name one: make PYTHON=/path/to/python3.12)"; exit 1; }

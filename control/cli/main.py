@@ -24,6 +24,7 @@ from control.cli.scene_commands import add_scene_command
 from control.cli.secret_commands import add_secret_commands
 from control.cli.tenant_commands import add_tenant_commands
 from control.cli.transfer_commands import add_transfer_commands
+from control.cli.twin_commands import twin_app
 from control.processes import die_with_parent
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -35,6 +36,7 @@ app.add_typer(annotation_app, name="annotation")
 app.add_typer(fleet_app, name="fleet")
 app.add_typer(node_app, name="node")
 app.add_typer(link_app, name="link")
+app.add_typer(twin_app, name="twin")
 add_access_commands(app)
 add_audit_commands(app)
 add_tenant_commands(app)

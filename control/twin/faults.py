@@ -23,7 +23,7 @@ def break_or_mend(x: Run, fault: int, now_s: float) -> None:
         plan_alarm(w, server)
     elif f.kind == FaultKind.NODE_UP:
         w.nodes[f.target].is_up = 1
-        w.nodes[f.target].busy_until_s = now_s
+        w.busy_until_s[f.target, :] = now_s
     elif w.nodes[f.target].is_up == 1:
         w.nodes[f.target].is_up = 0
         lose_node(x, f.target, now_s)

@@ -12,18 +12,33 @@ from typing import Any, TypeVar
 import numba
 from numba.extending import register_jitable
 
-from control import domain, twin
 from control.domain import handoff, performance, prefill, routing
 from control.domain.compiled import COMPILED_RULES
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+_MODULES_WITH_RULES = (prefill, performance, handoff, routing)
+_PARTS = (
+    "agenda",
+    "decoding",
+    "faults",
+    "jit",
+    "kernel",
+    "planning",
+    "prefixes",
+    "sharing",
+    "state",
+    "transfers",
+)
+
+
 def _sources_hash() -> str:
     digest = hashlib.blake2b(numba.__version__.encode(), digest_size=8)
-    for package in (domain, twin):
-        for path in sorted(Path(package.__path__[0]).glob("*.py")):
-            digest.update(path.name.encode() + path.read_bytes())
+    paths = [Path(str(module.__file__)) for module in _MODULES_WITH_RULES]
+    paths += [Path(__file__).with_name(f"{part}.py") for part in _PARTS]
+    for path in paths:
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
@@ -41,8 +56,6 @@ def _cache_dir() -> Path | None:
 _FOLDER = _cache_dir()
 if _FOLDER is not None:
     numba.config.CACHE_DIR = str(_FOLDER)  # type: ignore[attr-defined]
-
-_MODULES_WITH_RULES = (prefill, performance, handoff, routing)
 
 for _rule in COMPILED_RULES:
     register_jitable(_rule)

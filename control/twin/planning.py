@@ -189,15 +189,20 @@ def _assign(x: Run, session: int, send_tokens: int, now_s: float) -> None:
 
 @jit
 def _begin_prefill(x: Run, session: int, now_s: float) -> None:
-    """One prompt after the other on each P node, chunk by chunk."""
+    """One prompt after the other on each engine of a P node, chunk by chunk; the first that is free takes the next."""
     w = x.world
     r = w.requests[session]
     n = w.nodes[r.prefill]
     speed = PrefillSpeed(n.chunk_tokens, n.tail_chunk_min_tokens, n.tokens_per_s, n.attention_tokens, n.floor_s)
-    begin_s = max(now_s, n.busy_until_s)
-    n.busy_until_s = begin_s + chunked_prefill_cost_s(r.cached_tokens, r.input_tokens, speed)
+    lane = 0
+    for other in range(1, n.lanes):
+        if w.busy_until_s[r.prefill, other] < w.busy_until_s[r.prefill, lane]:
+            lane = other
+    begin_s = max(now_s, w.busy_until_s[r.prefill, lane])
+    ready_s = begin_s + chunked_prefill_cost_s(r.cached_tokens, r.input_tokens, speed)
+    w.busy_until_s[r.prefill, lane] = ready_s
     touch(w, session, r.prefill)
-    schedule(x, n.busy_until_s, Happens.PREFILLED, session, r.generation)
+    schedule(x, ready_s, Happens.PREFILLED, session, r.generation)
 
 
 @jit

@@ -243,11 +243,13 @@ class _Fleet:
             spec.chunk_tokens, spec.tail_chunk_min_tokens, spec.tokens_per_s, spec.attention_tokens, spec.floor_s
         )
         work_s = chunked_prefill_cost_s(session.cached_tokens, session.input_tokens, speed)
-        prefill.busy_until_s = max(now_s, prefill.busy_until_s) + work_s
+        lane = min(range(spec.lanes), key=lambda one: prefill.busy_until_s[one])
+        ready_s = max(now_s, prefill.busy_until_s[lane]) + work_s
+        prefill.busy_until_s[lane] = ready_s
         kept = session.kept_on(prefill)
         if kept is not None and id(kept) in prefill.order:
             prefill.order.move_to_end(id(kept))
-        self._schedule(prefill.busy_until_s, self._for_session(session, self._prefilled))
+        self._schedule(ready_s, self._for_session(session, self._prefilled))
 
     def _refuse(self, session: Session, reason: Reason, now_s: float) -> None:
         out = self.results[session.turn]
@@ -552,7 +554,7 @@ class _Fleet:
 
         def mend(now_s: float) -> None:
             node = self.nodes[order.index(target)]
-            node.is_up, node.busy_until_s = True, now_s
+            node.is_up, node.busy_until_s = True, [now_s] * node.spec.lanes
 
         def lose(now_s: float) -> None:
             node = self.nodes[order.index(target)]

@@ -77,7 +77,7 @@ class Node(Server):
         self.load = self.reserved = self.active_tokens = self.kept_tokens = 0
         self.order: OrderedDict[int, Kept] = OrderedDict()
         self.queue: deque[Session] = deque()
-        self.busy_until_s = 0.0
+        self.busy_until_s = [0.0] * spec.lanes
 
     def has_room(self, tokens: int) -> bool:
         """Whether one more request fits; an empty node takes any."""

@@ -29,11 +29,15 @@ class Workload(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TwinNode:
-    """One node. P has a prefill speed, the other two a decode step τ0 + τ1·B; capacity is KV, in tokens."""
+    """One node. P has a prefill speed, the other two a decode step τ0 + τ1·B; capacity is KV, in tokens.
+
+    `lanes` are engines of a P node that share its queue and its prefix cache.
+    """
 
     role: Role
     site: str
     slots: int = 64
+    lanes: int = 1
     capacity_tokens: int = 10_000_000
     tokens_per_s: float = 15_000.0
     attention_tokens: float = 1e9
@@ -102,7 +106,7 @@ def rules_of(scenario: Scenario) -> Rules:
             outlier_enabled=outlier.enabled,
             outlier_min_uncached_tokens=outlier.min_uncached_tokens,
             outlier_max_output_tokens=outlier.max_output_tokens,
-            relay_may_serve_alone=True,
+            relay_may_serve_alone=routing.relay_may_serve_alone,
         ),
         nodes=NodeKnobs(float(routing.affinity_weight), float(routing.max_load_skew)),
         handoff=HandoffKnobs(
@@ -150,6 +154,7 @@ def build_world(scenario: Scenario) -> World:
         finishes=np.zeros((servers, width), np.float64),
         alarms=np.full(2 * leaves, np.inf),
         nodes=_nodes(nodes, sites),
+        busy_until_s=np.zeros((len(nodes), max([1, *(node.lanes for node in nodes)]))),
         links=_links(scenario.links),
         link_between=_link_between(scenario.links, sites),
         sites=_sites(nodes, sites),
@@ -184,6 +189,7 @@ def _nodes(nodes: Sequence[TwinNode], sites: dict[str, int]) -> npt.NDArray[Any]
         row["oldest"] = row["newest"] = row["first_waiting"] = row["last_waiting"] = NONE
         for name in (
             "slots",
+            "lanes",
             "capacity_tokens",
             "chunk_tokens",
             "tail_chunk_min_tokens",

@@ -148,7 +148,7 @@ NODE = _record(
     newest="i8",
     first_waiting="i8",
     last_waiting="i8",
-    busy_until_s="f8",
+    lanes="i8",
     chunk_tokens="i8",
     tail_chunk_min_tokens="i8",
     tokens_per_s="f8",
@@ -156,7 +156,7 @@ NODE = _record(
     floor_s="f8",
 )
 """`load` counts requests planned for it, `reserved` those that have a place, `kept_tokens` the cached prefixes that may
-be evicted, from `oldest` to `newest` use."""
+be evicted, from `oldest` to `newest` use. `lanes` are a P node's engines behind one queue and one prefix cache."""
 
 LINK = _record(
     rtt_s="f8",
@@ -283,6 +283,7 @@ class World(NamedTuple):
     finishes: npt.NDArray[np.float64]
     alarms: npt.NDArray[np.float64]
     nodes: npt.NDArray[Any]
+    busy_until_s: npt.NDArray[np.float64]
     links: npt.NDArray[Any]
     link_between: npt.NDArray[np.int64]
     sites: npt.NDArray[Any]

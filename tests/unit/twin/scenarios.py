@@ -110,6 +110,7 @@ CASES = {
     ),
     "same site": scenario(14, nodes=(*nodes(2, 2, 0), *(TwinNode(Role.MAIN, "ams") for _ in range(3))), links=()),
     "no relay": scenario(15, nodes=nodes(2, 0, 3)),
+    "lanes": scenario(20, nodes=(TwinNode(Role.PREFILL, "ams", lanes=3), *nodes(1, 2, 3))),
     "no main": scenario(16, nodes=nodes(2, 2, 0)),
     "cut short": scenario(17, until_s=20.0),
     "faults": faulty(18),
