@@ -139,11 +139,11 @@ async def test_a_lease_that_cannot_be_released_is_left_to_expire():
     assert asked[0][:2] == ("DELETE", f"/pdd/v1/leases/{LEASE['remote_request_id']}")
 
 
-async def test_a_catch_up_batch_names_the_next_token_and_no_work():
+async def test_a_catch_up_batch_names_the_next_token_and_what_was_computed():
     async with saying(reply(token=7)) as (client, node, asked):
-        answer = await client.extend(node, Prompt((1, 2, 3)), "m")
+        answer = await client.extend(node, Prompt(tuple(range(96))), "m")
     assert answer.token_id == 7
-    assert answer.work.computed_tokens is None
+    assert (answer.work.computed_tokens, answer.work.resident_tokens) == (32, 64)
     assert "kv_transfer_params" not in json.loads(asked[0][2])
 
 
