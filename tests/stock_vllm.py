@@ -57,6 +57,10 @@ class StockFront:
     most_pulls_at_once: int = 0
     pulls: int = 0
     detokenized: int = 0
+    formats: list[dict[str, Any]] = field(default_factory=list)
+    """The `response_format` of each generation that had one; the emulated node behind writes what its script says."""
+    breaks_after_tokens: int | None = None
+    """The next stream under a grammar breaks off once it has said so many."""
     hold_pulls: asyncio.Event = field(default_factory=asyncio.Event)
     """Pulls wait until it is set."""
 
@@ -70,9 +74,16 @@ class StockFront:
             return Response(reply.content, reply.status_code, media_type="application/json")
         asked = json.loads(body)
         is_pull = (asked.get("kv_transfer_params") or {}).get("do_remote_prefill") is True
+        answer_format = asked.pop("response_format", None)
+        if answer_format is not None:
+            self.formats.append(answer_format)
+            body = json.dumps(asked).encode()
         if asked.get("stream"):
             async with self._counted(is_pull):
-                return await self._stream(body)
+                last_token = None
+                if answer_format is not None:
+                    last_token, self.breaks_after_tokens = self.breaks_after_tokens, None
+                return await self._stream(body, last_token)
         reply = await _until_client_leaves(request, self._complete(body, is_pull))
         if reply is None:
             return Response(status_code=499)
@@ -98,7 +109,7 @@ class StockFront:
         finally:
             self.pulls_under_way -= 1
 
-    async def _stream(self, body: bytes) -> Response:
+    async def _stream(self, body: bytes, last_token: int | None) -> Response:
         stack = contextlib.AsyncExitStack()
         response = await stack.enter_async_context(
             self.http.stream("POST", self.upstream + "/v1/completions", content=body)
@@ -108,8 +119,12 @@ class StockFront:
                 return JSONResponse(json.loads(await response.aread()), response.status_code)
 
         async def events() -> AsyncIterator[bytes]:
+            said = 0
             async with stack:
                 async for document in self._joined(response):
+                    if last_token is not None and said >= last_token:
+                        raise ConnectionAbortedError
+                    said += len(document["choices"][0]["token_ids"]) if document and document["choices"] else 0
                     yield b"data: " + (b"[DONE]" if document is None else json.dumps(document).encode()) + b"\n\n"
 
         return StreamingResponse(events(), media_type="text/event-stream")

@@ -8,6 +8,7 @@ from typing import Any
 
 from control.domain.answer_parser import AnswerFormat, AnswerParser
 from control.domain.commit import Commit
+from control.domain.forced_calls import ForcedCallsParser
 from control.domain.outcome import Outcome
 from control.domain.output_bound import output_bound
 from control.domain.topology import Node, NodeState, Role
@@ -108,6 +109,7 @@ class Gateway:
                 404, f"The model `{request.model}` does not exist here.", param="model", code="model_not_found"
             )
         config = config.for_model(request.model)
+        _check_grammar(config, request)
         parser = _parser_for(request, config.answer_format(request.model))
         start_s = timeline.elapsed_s
         try:
@@ -214,8 +216,22 @@ def _checked_max_tokens(request: GenerationRequest, input_tokens: int, limit: in
     return request.max_tokens or room
 
 
-def _parser_for(request: GenerationRequest, answer_format: AnswerFormat) -> AnswerParser | None:
+def _check_grammar(config: RunningConfig, request: GenerationRequest) -> None:
+    """Refuse a grammar that no main decode node of the model could keep to, now or later."""
+    mains = config.nodes(Role.MAIN, request.model)
+    if request.grammar_by and not any(node.is_stock and node.state is not NodeState.DISABLED for node in mains):
+        raise invalid(
+            f"`{request.grammar_by}` is not supported with this value: the nodes that decode `{request.model}` here "
+            "work token by token and have no grammars; only stock vLLM nodes do.",
+            request.grammar_by,
+            "unsupported_parameter",
+        )
+
+
+def _parser_for(request: GenerationRequest, answer_format: AnswerFormat) -> AnswerParser | ForcedCallsParser | None:
     """What reads the answer's parts; None where all of it is plain text."""
+    if request.forced_call is not None:
+        return ForcedCallsParser(answer_format, request.forced_call, request.max_tool_calls)
     wants_tools = bool(request.tools)
     if wants_tools and not answer_format.tool_parser:
         raise invalid(

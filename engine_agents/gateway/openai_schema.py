@@ -5,7 +5,9 @@ from typing import Any
 
 import msgspec
 
+from control.domain.forced_calls import schema_of_arguments, schema_of_calls
 from engine_agents.gateway.errors import invalid
+from engine_agents.gateway.parameter_values import JsonSchema, JsonSchemaFormat, NamedFunction, TextFormat
 from engine_agents.gateway.parameters import (
     CHAT,
     COMPLETION_DEFAULT_MAX_TOKENS,
@@ -24,6 +26,8 @@ class GenerationRequest(msgspec.Struct, frozen=True):
     `max_tokens` is None where the client set no limit; `forced_direct_by` names the parameter that does not survive
     a change of decoder; `sampling` goes to engines as it is. `tools` are those that the answer may call;
     `logprobs` is how many alternatives are wanted beside each token's log-probability, None for neither.
+    `grammar_by` names the parameter that only an engine with grammars can obey, empty for none; `forced_call` is the
+    function that must be called, empty for any of them, None where no call is demanded.
     """
 
     endpoint: str
@@ -43,6 +47,8 @@ class GenerationRequest(msgspec.Struct, frozen=True):
     tools: tuple[dict[str, Any], ...]
     max_tool_calls: int | None
     logprobs: int | None
+    grammar_by: str
+    forced_call: str | None
 
     @property
     def is_chat(self) -> bool:
@@ -83,20 +89,34 @@ def _from_chat(parameters: Parameters) -> GenerationRequest:
     messages = [_checked_message(message, position) for position, message in enumerate(values["messages"])]
     tools = _checked_tools(values.get("tools", ()))
     options: dict[str, Any] = {"add_generation_prompt": values.get("add_generation_prompt", True)}
-    if values.get("tool_choice") == "none":
+    choice = values.get("tool_choice", "auto")
+    if choice == "none":
         tools = ()
     if tools:
         options["tools"] = tools
     if "top_logprobs" in values and not values.get("logprobs"):
         raise invalid("`top_logprobs` needs `logprobs`.", "top_logprobs")
+    max_calls = None if values.get("parallel_tool_calls", True) else 1
+    forced_call, answer_format = None, values.get("response_format")
+    if choice not in ("auto", "none"):
+        forced_call = choice.function.name if isinstance(choice, NamedFunction) else ""
+        answer_format = _format_of_calls(tools, forced_call, max_calls)
+    elif tools and not isinstance(answer_format, TextFormat | None):
+        raise invalid(
+            '`response_format` would forbid calls of the `tools`; set `tool_choice` to "none" or to "required".',
+            "response_format",
+            "unsupported_parameter",
+        )
     return _request(
         CHAT,
         parameters,
         messages=messages,
+        answer_format=answer_format,
+        forced_call=forced_call,
         max_tokens=values.get("max_completion_tokens") or values.get("max_tokens"),
         template_options=options,
         tools=tools,
-        max_tool_calls=None if values.get("parallel_tool_calls", True) else 1,
+        max_tool_calls=max_calls,
         logprobs=values.get("top_logprobs", 0) if values.get("logprobs") else None,
     )
 
@@ -130,6 +150,23 @@ def _checked_tools(tools: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...
     return tuple(tools)
 
 
+def _format_of_calls(tools: Sequence[dict[str, Any]], name: str, max_calls: int | None) -> JsonSchemaFormat:
+    """The form of an answer that calls the named function, or at least one where `name` is empty."""
+    if not tools:
+        raise invalid("`tool_choice` needs `tools`.", "tool_choice")
+    for position, tool in enumerate(tools):
+        arguments = tool["function"].get("parameters") or {}
+        if not isinstance(arguments, dict) or not isinstance(arguments.get("$defs", {}), dict):
+            raise invalid(f"`tools[{position}].function.parameters` must be a JSON schema.", "tools")
+    try:
+        schema = schema_of_arguments(tools, name) if name else schema_of_calls(tools, max_calls)
+    except KeyError:
+        raise invalid("`tool_choice` names a function that is not among the `tools`.", "tool_choice") from None
+    except ValueError as error:
+        raise invalid(f"`tool_choice`: {error}; name one function instead.", "tool_choice") from error
+    return JsonSchemaFormat(JsonSchema("tool_calls", schema))
+
+
 def _from_completion(parameters: Parameters, prompt: Prompt | None) -> GenerationRequest:
     values = parameters.values
     text = None
@@ -143,6 +180,7 @@ def _from_completion(parameters: Parameters, prompt: Prompt | None) -> Generatio
         max_tokens=values.get("max_tokens", COMPLETION_DEFAULT_MAX_TOKENS),
         template_options={"add_special_tokens": values.get("add_special_tokens", True)},
         logprobs=values.get("logprobs"),
+        answer_format=values.get("response_format"),
     )
 
 
@@ -171,12 +209,16 @@ def _request(
     tools: tuple[dict[str, Any], ...] = (),
     max_tool_calls: int | None = None,
     logprobs: int | None = None,
+    answer_format: Any = None,
+    forced_call: str | None = None,
 ) -> GenerationRequest:
     values = parameters.values
     sampling = {name: value for name, value in values.items() if name in PASSED_TO_ENGINES}
     sampling.setdefault("temperature", 1.0)
     if logprobs is not None:
         sampling["logprobs"] = logprobs
+    if parameters.grammar_by:
+        sampling["response_format"] = msgspec.to_builtins(answer_format)
     stop = values.get("stop", ())
     options = values.get("stream_options")
     return GenerationRequest(
@@ -197,4 +239,6 @@ def _request(
         tools=tools,
         max_tool_calls=max_tool_calls,
         logprobs=logprobs,
+        grammar_by=parameters.grammar_by,
+        forced_call=forced_call,
     )

@@ -7,11 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from engine_agents.gateway.errors import RefusalError, invalid
+from engine_agents.gateway.parameter_values import (
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    NamedFunction,
+    StreamOptions,
+    TextFormat,
+)
 
 CHAT = "chat"
 COMPLETIONS = "completions"
@@ -35,16 +42,12 @@ class Handling(StrEnum):
     """Given to the engine as it is; what it depends on is the same on both sides of a cut."""
     DIRECT = "direct"
     """Given to the engine, and the request never changes decoders, because state would restart at the cut."""
+    GRAMMAR = "grammar"
+    """A grammar for the engine: as DIRECT, and on nodes that have grammars only."""
     IGNORED = "ignored"
     """A hint or a note; any answer fulfils it."""
     REFUSED = "refused"
     """A value other than a neutral one is answered with 400."""
-
-
-class StreamOptions(msgspec.Struct):
-    """What a stream ends with."""
-
-    include_usage: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,10 @@ class Parameter:
     @property
     def has_exceptions(self) -> bool:
         """Whether it depends on the value what becomes of it."""
-        return bool(self.neutral) or self.handling in {Handling.REFUSED, Handling.DIRECT}
+        return bool(self.neutral) or self.handling in {Handling.REFUSED, *_ON_ONE_DECODER}
 
+
+_ON_ONE_DECODER = frozenset({Handling.DIRECT, Handling.GRAMMAR})
 
 _Bool = bool
 _Unit = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -86,12 +91,14 @@ _TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 _StopString = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_STOP_CHARS)]
 _Stop = _StopString | Annotated[list[_StopString], msgspec.Meta(max_length=MAX_STOP_STRINGS)]
 _Objects = list[dict[str, Any]]
+_Format = TextFormat | JsonObjectFormat | JsonSchemaFormat
+_ToolChoice = Literal["auto", "none", "required"] | NamedFunction
 
 _G, _P, _D, _I, _R = Handling.GATEWAY, Handling.PASSED, Handling.DIRECT, Handling.IGNORED, Handling.REFUSED
 _OUTPUT_PENALTY = "counts the tokens made so far; those before a cut would count as prompt behind it"
 _ONE_ANSWER = "each request has one answer; send several requests instead"
 _OFF = False
-_GRAMMAR = "a grammar's state would restart with every step of our nodes, and at a cut"
+_OWN_GRAMMAR = "an engine's own way to name a grammar; use `response_format`"
 _NOT_HERE = "the engines of this fleet do not take it"
 _OLD_TOOLS = "the older form of tools; use `tools`"
 
@@ -135,14 +142,6 @@ PARAMETERS: tuple[Parameter, ...] = (
         "",
         _CHAT,
     ),
-    Parameter(
-        "tool_choice",
-        _G,
-        "no engine of this fleet can be made to call a tool: auto and none only",
-        default="auto",
-        endpoints=_CHAT,
-        neutral=("auto", "none"),
-    ),
     Parameter("parallel_tool_calls", _G, "where false, calls after the first are dropped", _Bool, "true", _CHAT),
     Parameter("return_token_ids", _G, "adds token_ids to chunks and choices", _Bool, "false"),
     Parameter("add_generation_prompt", _G, "given to the chat template", _Bool, "true", _CHAT),
@@ -166,6 +165,22 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter(
         "seed", _D, "a stock engine's random stream would restart at the cut; at temperature 0 it says nothing", int
     ),
+    Parameter(
+        "response_format",
+        Handling.GRAMMAR,
+        "json_object or json_schema; not together with tools that may be called, which the grammar would forbid",
+        _Format,
+        neutral=(TextFormat(),),
+    ),
+    Parameter(
+        "tool_choice",
+        Handling.GRAMMAR,
+        "required or a named function becomes a JSON schema of the calls, which come whole at the answer's end",
+        _ToolChoice,
+        "auto",
+        _CHAT,
+        neutral=("auto", "none"),
+    ),
     Parameter("user", _I, "names an end user"),
     Parameter("safety_identifier", _I, "names an end user", endpoints=_CHAT),
     Parameter("metadata", _I, "the client's own notes"),
@@ -185,12 +200,11 @@ PARAMETERS: tuple[Parameter, ...] = (
     _refused("echo", "the prompt is not repeated", _OFF),
     _refused("suffix", "the model does not fill in", "", endpoints=_COMPLETIONS),
     _refused("prompt_logprobs", "a prompt whose KV is cached is not computed"),
-    _refused("response_format", _GRAMMAR, {"type": "text"}),
-    _refused("structured_outputs", _GRAMMAR),
-    _refused("guided_json", _GRAMMAR),
-    _refused("guided_regex", _GRAMMAR),
-    _refused("guided_choice", _GRAMMAR),
-    _refused("guided_grammar", _GRAMMAR),
+    _refused("structured_outputs", _OWN_GRAMMAR),
+    _refused("guided_json", _OWN_GRAMMAR),
+    _refused("guided_regex", _OWN_GRAMMAR),
+    _refused("guided_choice", _OWN_GRAMMAR),
+    _refused("guided_grammar", _OWN_GRAMMAR),
     _refused("functions", _OLD_TOOLS, [], endpoints=_CHAT),
     _refused("function_call", _OLD_TOOLS, "none", "auto", endpoints=_CHAT),
     _refused("min_tokens", _NOT_HERE, 0),
@@ -221,10 +235,14 @@ _READERS = {
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """A request's parameters that have a row and are not null; `forced_direct_by` keeps it on one decoder."""
+    """A request's parameters that have a row and are not null.
+
+    `forced_direct_by` keeps it on one decoder, `grammar_by` on nodes that have grammars; empty names for none.
+    """
 
     values: dict[str, Any]
     forced_direct_by: str
+    grammar_by: str
 
 
 def read_parameters(endpoint: str, fields: Mapping[str, msgspec.Raw]) -> Parameters:
@@ -238,6 +256,7 @@ def read_parameters(endpoint: str, fields: Mapping[str, msgspec.Raw]) -> Paramet
     readers = _READERS[endpoint]
     values: dict[str, Any] = {}
     forcing: list[str] = []
+    grammars: list[str] = []
     for name, raw in fields.items():
         if name not in readers:
             continue
@@ -250,12 +269,14 @@ def read_parameters(endpoint: str, fields: Mapping[str, msgspec.Raw]) -> Paramet
             continue
         values[name] = value
         if row is not None and not any(_is_same(value, neutral) for neutral in row.neutral):
-            if row.handling is not Handling.DIRECT:
+            if row.handling not in _ON_ONE_DECODER:
                 raise invalid(f"`{name}` is not supported with this value: {row.why}.", name, "unsupported_parameter")
             forcing.append(name)
+            if row.handling is Handling.GRAMMAR:
+                grammars.append(name)
     if "seed" in forcing and values.get("temperature") == 0:
         forcing.remove("seed")
-    return Parameters(values, forcing[0] if forcing else "")
+    return Parameters(values, forcing[0] if forcing else "", grammars[0] if grammars else "")
 
 
 def require_parameters(endpoint: str, fields: Mapping[str, Any]) -> None:
@@ -307,6 +328,8 @@ def _meaning(handling: Handling) -> str:
         Handling.GATEWAY: "obeyed by the gateway, across the cut between relay and main decode",
         Handling.PASSED: "given to the engine; what it depends on is the same on both sides of a cut",
         Handling.DIRECT: "given to the engine, and the request takes the DIRECT pipeline, with reason `parameter`",
+        Handling.GRAMMAR: "a grammar for a stock vLLM node, on the DIRECT pipeline; refused where no main decode node "
+        "of the model is one, because our own nodes decode token by token and have no grammars",
         Handling.IGNORED: "a hint or a note that any answer fulfils",
         Handling.REFUSED: "refused, with the reason given here, unless its value asks for nothing",
     }[handling]
@@ -341,7 +364,9 @@ _BOUNDS = {
 
 def _schema_text(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
-        return " or ".join(_schema_text(each) for each in schema["anyOf"])
+        return " or ".join(dict.fromkeys(_schema_text(each) for each in schema["anyOf"]))
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
     if "$ref" in schema:
         return "object"
     text = str(schema.get("type", "any"))

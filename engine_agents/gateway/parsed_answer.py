@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from control.domain.answer_parser import AnswerParser, Part
+from control.domain.answer_parser import Part
 from control.domain.commit import Flush
 from engine_agents.gateway.logprobs import Document
 
@@ -24,10 +24,19 @@ class PartsTaker(Protocol):
         """Take the next parts; False if the client has not been sent anything of them yet."""
 
 
+class PartsReader(Protocol):
+    """Reads an answer's text as parts; `calls` counts those that are tool calls so far."""
+
+    calls: int
+
+    def feed(self, text: str, *, is_final: bool = False) -> list[Part]:
+        """What these further characters complete; with `is_final`, all that is left."""
+
+
 class ParsedAnswer:
     """Between an exchange and a response."""
 
-    def __init__(self, response: PartsTaker, parser: AnswerParser) -> None:
+    def __init__(self, response: PartsTaker, parser: PartsReader) -> None:
         self._response = response
         self._parser = parser
 

@@ -53,6 +53,12 @@ async def _plan_anew(x: Exchange, error: NodeError, fruitless: int) -> Plan:
     if isinstance(error, NodeRefusedError) and error.status == _BAD_INPUT and not has_output:
         raise invalid(error.message)
     note_failure(x, error)
+    if has_output and x.request.grammar_by:
+        # Another engine would begin the grammar anew in the middle of the answer.
+        raise failed_upstream(
+            f"The node failed in the middle of an answer under `{x.request.grammar_by}`, which no other node can "
+            "continue; send the request again."
+        ) from error
     plan = plan_route(x, x.excluded)
     is_short = plan.main is None or plan.prefill is None
     if is_short and isinstance(error, NodeBusyError) and not has_output:

@@ -136,6 +136,7 @@ def _views(
     x: Exchange, role: Role, matches: _Matches, excluded: Collection[str], *, trust_breakers: bool
 ) -> list[NodeView]:
     state, block_tokens = x.state, x.config.fleet.block_tokens
+    needs_grammar = bool(x.request.grammar_by) and role is not Role.PREFILL  # which decodes nothing
     views = []
     for node in x.config.nodes(role, x.request.model):
         name = node.name
@@ -143,6 +144,7 @@ def _views(
         is_eligible = (
             node.state is NodeState.READY
             and name not in excluded
+            and (node.is_stock or not needs_grammar)
             and (not trust_breakers or state.breakers.allows(name))
         )
         matched_tokens = (resident_blocks + in_flight_blocks) * block_tokens

@@ -89,7 +89,9 @@ def test_null_asks_for_nothing_unless_the_parameter_is_required(endpoint, row):
         assert parse(endpoint, **{row.name: None}) == parse(endpoint)
 
 
-@pytest.mark.parametrize(("endpoint", "row"), rows(Handling.GATEWAY, Handling.PASSED, Handling.DIRECT))
+@pytest.mark.parametrize(
+    ("endpoint", "row"), rows(Handling.GATEWAY, Handling.PASSED, Handling.DIRECT, Handling.GRAMMAR)
+)
 def test_a_value_of_a_wrong_type_is_refused_by_name(endpoint, row):
     with pytest.raises(RefusalError) as caught:
         parse(endpoint, **{row.name: [[{}]]})
@@ -126,8 +128,12 @@ def test_tools_go_to_the_chat_template_unless_the_client_wants_none_called():
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
-        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": "always"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice"),
+        ({"tools": [TOOL], "response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
         ({"tools": [{"type": "custom"}]}, "tools"),
         ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools"),
         ({"tools": {"name": "f"}}, "tools"),
@@ -141,3 +147,27 @@ def test_tools_that_cannot_be_served_are_refused(fields, param):
     with pytest.raises(RefusalError) as caught:
         parse(CHAT, **fields)
     assert (caught.value.status, caught.value.param) == (400, param)
+
+
+SCHEMA = {"name": "s", "schema": {"type": "object"}, "strict": True}
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("wanted", [{"type": "json_object"}, {"type": "json_schema", "json_schema": SCHEMA}])
+def test_a_response_format_goes_to_one_engine_that_has_grammars(endpoint, wanted):
+    request = parse(endpoint, response_format=wanted)
+    assert request.sampling["response_format"] == wanted
+    assert (request.forced_direct_by, request.grammar_by) == ("response_format", "response_format")
+    plain = parse(endpoint, response_format={"type": "text"})
+    assert plain == parse(endpoint)
+
+
+def test_a_demanded_call_becomes_a_schema_of_it():
+    request = parse(CHAT, tools=[TOOL], tool_choice="required", parallel_tool_calls=False)
+    schema = request.sampling["response_format"]["json_schema"]["schema"]
+    assert (schema["type"], schema["minItems"], schema["maxItems"]) == ("array", 1, 1)
+    assert (request.forced_call, request.grammar_by, request.tools) == ("", "tool_choice", (TOOL,))
+    named = parse(CHAT, tools=[TOOL], tool_choice={"type": "function", "function": {"name": "f"}})
+    assert named.sampling["response_format"]["json_schema"]["schema"]["type"] == "object"
+    assert named.forced_call == "f"
+    assert "tool_choice" not in named.sampling
