@@ -50,6 +50,9 @@ class ChipIn(Strict):
         return Wish(ChipProfile(**self.model_dump()))
 
 
+_MODEL_LABELS = "Which parsers its answers need (tool_parser, reasoning_parser), and words to find it by."
+
+
 class ModelIn(Strict):
     """A model."""
 
@@ -60,7 +63,7 @@ class ModelIn(Strict):
     attention: AttentionKind | None = None
     quantisation: str = Field(default="", max_length=50, pattern=_NO_CONTROLS, examples=["fp8", "q8_0"])
     context_tokens: int | None = Field(default=None, gt=0, le=10**8)
-    labels: Labels = Field(default={}, description="Which parsers its answers need, and words to find it by.")
+    labels: Labels = Field(default={}, description=_MODEL_LABELS)
 
     def wish(self) -> Wish:
         """The model as it is wanted."""

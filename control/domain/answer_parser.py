@@ -17,6 +17,8 @@ REASONING_PARSER_LABEL = "reasoning_parser"
 TOOL_PARSERS = ("hermes",)
 REASONING_PARSERS = ("think", "think_open")
 """`think_open`: the chat template has opened the reasoning already, so the answer begins inside it."""
+PARSERS = {TOOL_PARSER_LABEL: TOOL_PARSERS, REASONING_PARSER_LABEL: REASONING_PARSERS}
+"""The parsers that there are, by the label of a model profile that names one."""
 
 _THINK, _THINK_END = "<think>", "</think>"
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
@@ -63,12 +65,10 @@ class AnswerFormat:
         Raises:
             ValueError: it names one that does not exist.
         """
-        tool, reasoning = labels.get(TOOL_PARSER_LABEL, ""), labels.get(REASONING_PARSER_LABEL, "")
-        if tool and tool not in TOOL_PARSERS:
-            raise ValueError(f"no tool parser {tool!r}; there is {', '.join(TOOL_PARSERS)}")
-        if reasoning and reasoning not in REASONING_PARSERS:
-            raise ValueError(f"no reasoning parser {reasoning!r}; there is {', '.join(REASONING_PARSERS)}")
-        return cls(tool, reasoning)
+        for label, known in PARSERS.items():
+            if labels.get(label) and labels[label] not in known:
+                raise ValueError(f"no {label} {labels[label]!r}; there is {', '.join(known)}")
+        return cls(labels.get(TOOL_PARSER_LABEL, ""), labels.get(REASONING_PARSER_LABEL, ""))
 
 
 class _State(Enum):

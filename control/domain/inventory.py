@@ -163,7 +163,10 @@ class Inventory:
         """What the gateways need to know of it."""
         profile = next((model for model in self.models if model.name == self.model), None)
         facts = model_facts(profile) if profile else {}
-        return FleetSnapshot(self.sites, self.nodes, self.links, self.gateways, tenants, self.model, **facts)
+        others = {model.name: dict(model.labels) for model in self.models if model.labels and model != profile}
+        return FleetSnapshot(
+            self.sites, self.nodes, self.links, self.gateways, tenants, self.model, **facts, model_labels=others
+        )
 
 
 def model_facts(profile: ModelProfile) -> dict[str, Any]:

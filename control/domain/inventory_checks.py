@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from control.domain.addresses import host_problem, network_problem, url_problem
+from control.domain.answer_parser import PARSERS
 from control.domain.inventory import Inventory, Kind, ModelProfile
 from control.domain.policy import FieldProblem
 from control.domain.topology import Gateway, Link, Node, Site
@@ -26,6 +27,7 @@ def inventory_problems(inventory: Inventory) -> list[FieldProblem]:
         *_name_problems(inventory),
         *(problem for site in inventory.sites for problem in _site_problems(site)),
         *(problem for model in inventory.models for problem in _label_problems(Kind.MODEL, model)),
+        *(problem for model in inventory.models for problem in _parser_problems(model)),
         *_node_problems(inventory, sites),
         *_link_problems(inventory, sites),
         *_gateway_problems(inventory.gateways, sites),
@@ -72,6 +74,14 @@ def _label_problems(kind: Kind, item: ModelProfile | Node) -> Iterator[FieldProb
                 f"{kind}.{item.name}.labels.{key}",
                 "A label's value has at most 128 letters, digits, blanks inside and `_ . : / @ + -`.",
             )
+
+
+def _parser_problems(model: ModelProfile) -> Iterator[FieldProblem]:
+    for label, known in PARSERS.items():
+        named = model.labels.get(label)
+        if named and named not in known:
+            path = f"{Kind.MODEL}.{model.name}.labels.{label}"
+            yield FieldProblem(path, f"There is no parser {named} here; those known are {', '.join(known)}.")
 
 
 def _node_problems(inventory: Inventory, sites: Mapping[str, Site]) -> Iterator[FieldProblem]:

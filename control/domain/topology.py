@@ -114,7 +114,9 @@ class Tenant:
 class FleetSnapshot:
     """Everything a gateway needs to know of the fleet, as plain data that survives JSON.
 
-    `revision` rises with every stored change, so that an order that comes late cannot bring an older fleet back.
+    `model`, its figures and `labels` are the fleet's first model's; `model_labels` are those of the other models that
+    have any. `revision` rises with every stored change, so that an order that comes late cannot bring an older fleet
+    back.
     """
 
     sites: tuple[Site, ...] = ()
@@ -127,6 +129,7 @@ class FleetSnapshot:
     block_tokens: int = 64
     labels: dict[str, str] = field(default_factory=dict)
     revision: int = 0
+    model_labels: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def nodes_of(self, role: Role) -> tuple[Node, ...]:
         """Nodes of one role, in the order of the document."""
@@ -168,6 +171,7 @@ class FleetSnapshot:
             block_tokens=document["block_tokens"],
             labels=dict(document.get("labels", {})),
             revision=int(document.get("revision", 0)),
+            model_labels={name: dict(labels) for name, labels in document.get("model_labels", {}).items()},
         )
 
 

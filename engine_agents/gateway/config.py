@@ -92,8 +92,8 @@ class RunningConfig:
         return self._links.get((source, target))
 
     def answer_format(self, model: str) -> AnswerFormat:
-        """What a model's answers are written in; nothing is known of models that are not the fleet's."""
-        return self._own_format if model == self.fleet.model else _PLAIN
+        """What a model's answers are written in, as its profile says; plain text where it says nothing."""
+        return self._formats.get(model, _PLAIN)
 
     @cached_property
     def models(self) -> list[str]:
@@ -122,14 +122,19 @@ class RunningConfig:
         return {(link.source, link.target): link_under(link, self.policy) for link in reversed(self.fleet.links)}
 
     @cached_property
-    def _own_format(self) -> AnswerFormat:
-        try:
-            return AnswerFormat.of_labels(self.fleet.labels)
-        except ValueError:
-            return _PLAIN  # a parser that only a newer gateway has
+    def _formats(self) -> dict[str, AnswerFormat]:
+        labels = {**self.fleet.model_labels, self.fleet.model: self.fleet.labels}
+        return {model: _format_of(named) for model, named in labels.items()}
 
 
 _PLAIN = AnswerFormat()
+
+
+def _format_of(labels: Mapping[str, str]) -> AnswerFormat:
+    try:
+        return AnswerFormat.of_labels(labels)
+    except ValueError:
+        return _PLAIN  # a parser that only a newer gateway has
 
 
 class ConfigStore:

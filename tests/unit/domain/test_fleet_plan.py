@@ -133,7 +133,25 @@ def test_the_snapshot_holds_what_gateways_need_of_the_first_model():
     snapshot = replace(INVENTORY, models=(model,)).snapshot()
     assert (snapshot.model, snapshot.kv_bytes_per_token, snapshot.block_tokens) == (MODEL.name, 147_456, 32)
     assert snapshot.labels == {"tool_parser": "hermes"}
+    assert snapshot.model_labels == {}
     assert Inventory().snapshot() == FleetSnapshot()
+
+
+def test_the_snapshot_says_which_parsers_other_models_need():
+    other = replace(MODEL, name="other", labels={"reasoning_parser": "think"})
+    snapshot = replace(INVENTORY, models=(MODEL, other, replace(MODEL, name="plain", labels={}))).snapshot()
+    assert snapshot.model_labels == {"other": {"reasoning_parser": "think"}}
+    assert FleetSnapshot.from_document(snapshot.to_document()) == snapshot
+
+
+@pytest.mark.parametrize(("label", "known"), [("tool_parser", "hermes"), ("reasoning_parser", "think, think_open")])
+def test_a_model_profile_names_parsers_that_there_are(label, known):
+    wanted = replace(INVENTORY, models=(replace(MODEL, labels={label: "pythonic"}),))
+    (problem,) = new_problems(INVENTORY, wanted)
+    assert problem.path == f"models.{MODEL.name}.labels.{label}"
+    assert known in problem.message
+    for name in (*known.split(", "), ""):
+        assert new_problems(INVENTORY, replace(INVENTORY, models=(replace(MODEL, labels={label: name}),))) == []
 
 
 def test_a_start_keeps_what_the_operator_has_added_and_said():

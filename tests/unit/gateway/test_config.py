@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from control.domain.answer_parser import AnswerFormat
 from control.domain.policy import DEFAULT_POLICY_DOCUMENT, apply_changes
 from control.domain.topology import FleetSnapshot, Node, Role, Site
 from engine_agents.gateway.config import (
@@ -150,3 +151,12 @@ def test_a_canary_that_cannot_be_obeyed_is_refused_and_the_main_policy_stays(pat
     with pytest.raises(ConfigError, match=r"canary: routing\.direct_hit_rate"):
         store.apply(ConfigDocument(3, DEFAULT_POLICY_DOCUMENT, FLEET.to_document(), canary=broken))
     assert store.running.canary is None
+
+
+def test_each_models_profile_names_its_own_parsers(path):
+    labels = {"other": {"reasoning_parser": "think"}, "newer": {"tool_parser": "one of another age"}}
+    fleet = replace(FLEET, labels={"tool_parser": "hermes"}, model_labels=labels)
+    running = ConfigStore(path).apply(document(3, fleet))
+    assert running.answer_format("m") == AnswerFormat("hermes", "")
+    assert running.answer_format("other") == AnswerFormat("", "think")
+    assert running.answer_format("newer") == running.answer_format("unnamed") == AnswerFormat()
