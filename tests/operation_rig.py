@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -386,15 +387,18 @@ def operation_rig(folder: Path):
 
 
 class Traffic:
-    """Closed-loop clients that stream answers through the gateway; every request is counted, every answer compared."""
+    """Closed-loop clients that stream answers through the gateway; every request is counted, every answer compared.
+
+    An answer must have the tokens of `known`, or else of the first one to the same prompt.
+    """
 
     PROMPTS = 6
     MAX_TOKENS = 40
 
-    def __init__(self, url: str, clients: int = 3) -> None:
+    def __init__(self, url: str, clients: int = 3, known: Mapping[int, list[int]] | None = None) -> None:
         self._url = f"{url}/v1/completions"
         self._stop = threading.Event()
-        self._answers: dict[int, str] = {}
+        self._answers = dict(known or {})
         self._lock = threading.Lock()
         self.counts: Counter[str] = Counter()
         self.faults: list[str] = []
@@ -423,11 +427,16 @@ class Traffic:
                     if fault:
                         self.faults.append(fault)
 
+    def body(self, number: int) -> dict[str, object]:
+        """What a client asks."""
+        prompt = random.Random(f"prompt {number}").choices(range(97, 123), k=300 + 50 * (number % 6))
+        return {"model": MODEL, "prompt": prompt, "max_tokens": self.MAX_TOKENS, "temperature": 0}
+
     def _ask(self, http: httpx.Client, number: int) -> str:
         """What was wrong with one answer; empty for nothing."""
-        prompt = random.Random(f"prompt {number}").choices(range(97, 123), k=300 + 50 * (number % 6))
-        body = {"model": MODEL, "prompt": prompt, "max_tokens": self.MAX_TOKENS, "stream": True, "temperature": 0}
-        text, is_done = "", False
+        body = {**self.body(number), "stream": True, "return_token_ids": True}
+        tokens: list[int] = []
+        is_done = False
         try:
             with http.stream("POST", self._url, json=body) as reply:
                 if reply.status_code != 200:
@@ -439,19 +448,19 @@ class Traffic:
                         chunk = json.loads(line.removeprefix("data: "))
                         if "error" in chunk:
                             return str(chunk["error"])
-                        text += "".join(choice["text"] for choice in chunk["choices"])
+                        tokens += [token for choice in chunk["choices"] for token in choice["token_ids"] or ()]
         except httpx.HTTPError as error:
             return f"{type(error).__name__}: {error}"
         if not is_done:
             return "the stream ended early"
         with self._lock:
-            known = self._answers.setdefault(number, text)
-        return "" if text == known else f"prompt {number} got another answer"
+            known = self._answers.setdefault(number, tokens)
+        return "" if tokens == known else f"prompt {number} got another answer"
 
-    def wait_for(self, more: int) -> None:
+    def wait_for(self, more: int, timeout_s: float = 60.0) -> None:
         """Until so many further answers have come."""
         wanted = self.counts["whole"] + self.counts["broken"] + more
-        wait_until(lambda: self.counts["whole"] + self.counts["broken"] >= wanted)
+        wait_until(lambda: self.counts["whole"] + self.counts["broken"] >= wanted, timeout_s)
 
 
 def switch(rig: OperationRig) -> int:

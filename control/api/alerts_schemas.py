@@ -5,8 +5,9 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Path
-from pydantic import AwareDatetime, BaseModel, Field, FiniteFloat, StringConstraints
+from pydantic import BaseModel, Field, FiniteFloat, StringConstraints
 
+from control.api.moments import Moment
 from control.api.schemas import FromDomain, Strict
 from control.domain.alert_rules import MAX_WAIT_S, MAX_WINDOW_S, MIN_WINDOW_S, AlertRule, Severity
 from control.domain.alerts import AlertState
@@ -168,7 +169,7 @@ class SilenceFields(Strict):
     """Alerts that meet every matcher, until a moment."""
 
     matchers: list[MatcherIn] = Field(min_length=1, max_length=MAX_MATCHERS)
-    ends_at: AwareDatetime
+    ends_at: Moment
     comment: Comment
 
     def parsed(self) -> list[Matcher]:
@@ -179,7 +180,7 @@ class SilenceFields(Strict):
 class SilenceIn(SilenceFields):
     """A new silence."""
 
-    starts_at: AwareDatetime | None = Field(default=None, description="Null: now.")
+    starts_at: Moment | None = Field(default=None, description="Null: now.")
 
 
 class SilenceOut(BaseModel):

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from control.cli.completion import complete_items, complete_words
 from control.cli.errors import CommandError
 from control.cli.options import DEFAULT_DATA, DataOption, JsonOption, ReasonOption
 
@@ -18,9 +19,9 @@ EXIT_DIFFERS = 3
 FileOption = Annotated[Path, typer.Option("-f", "--file", help="The document; - reads standard input.")]
 OutOption = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
-KindArgument = Annotated[str, typer.Argument(help=", ".join(KINDS))]
-TableArgument = Annotated[str, typer.Argument(help=" or ".join(TABLES))]
-NameArgument = Annotated[str, typer.Argument(help="Name of the item.")]
+KindArgument = Annotated[str, typer.Argument(help=", ".join(KINDS), autocompletion=complete_words(*KINDS))]
+TableArgument = Annotated[str, typer.Argument(help=" or ".join(TABLES), autocompletion=complete_words(*TABLES))]
+NameArgument = Annotated[str, typer.Argument(help="Name of the item.", autocompletion=complete_items(""))]
 FieldsArgument = Annotated[list[str], typer.Argument(help='FIELD=VALUE, as in slots=8 or labels={"rack":"r1"}.')]
 DEFAULT_REASON = "Changed with pdd fleet"
 

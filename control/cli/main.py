@@ -27,7 +27,7 @@ from control.cli.transfer_commands import add_transfer_commands
 from control.cli.twin_commands import twin_app
 from control.processes import die_with_parent
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 check_app = typer.Typer(no_args_is_help=True, help="Check that a running fleet does what it should.")
 app.add_typer(check_app, name="check")
 app.add_typer(policy_app, name="policy")
@@ -173,7 +173,7 @@ def _fleet(data: Path) -> Any:
 def main() -> int:
     """Run the command; its exit code. What it cannot do is one plain text on stderr and 1, a misuse of it is 2."""
     try:
-        app()
+        app(prog_name="pdd")
     except CommandError as error:
         print(error, file=sys.stderr)
         return 1

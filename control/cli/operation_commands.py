@@ -7,11 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
+from control.cli.completion import complete_items, complete_words
 from control.cli.errors import CommandError
 from control.cli.options import DEFAULT_DATA, DataOption, JsonOption, ReasonOption, link_app, node_app
 
 operation_app = typer.Typer(no_args_is_help=True, help="Watch, cancel and retry operations.")
 
+NodeArgument = Annotated[str, typer.Argument(help="Name of the node.", autocompletion=complete_items("nodes"))]
+LinkArgument = Annotated[str, typer.Argument(help="Name of the link.", autocompletion=complete_items("links"))]
+SiteArgument = Annotated[str, typer.Argument(help="Name of the site.", autocompletion=complete_items("sites"))]
+RoleArgument = Annotated[
+    str, typer.Argument(help="prefill, relay or main.", autocompletion=complete_words("prefill", "relay", "main"))
+]
+OperationArgument = Annotated[
+    int, typer.Argument(help="Number of the operation.", autocompletion=complete_items("operations", "id"))
+]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Follow it to its end: 0 done, 2 failed, 3 cancelled.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Also the last ready node of its role.")]
@@ -27,7 +37,7 @@ def add_operation_commands(app: typer.Typer) -> None:
 
 @node_app.command("drain")
 def drain(
-    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    node: NodeArgument,
     data: DataOption = DEFAULT_DATA,
     reason: ReasonOption = "",
     timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
@@ -44,7 +54,7 @@ def drain(
 
 @node_app.command("undrain")
 def undrain(
-    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    node: NodeArgument,
     data: DataOption = DEFAULT_DATA,
     reason: ReasonOption = "",
     *,
@@ -58,8 +68,8 @@ def undrain(
 
 @node_app.command("switch")
 def switch(
-    node: Annotated[str, typer.Argument(help="Name of the node.")],
-    role: Annotated[str, typer.Argument(help="prefill, relay or main.")],
+    node: NodeArgument,
+    role: RoleArgument,
     data: DataOption = DEFAULT_DATA,
     reason: ReasonOption = "",
     timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
@@ -76,7 +86,7 @@ def switch(
 
 @node_app.command("restart")
 def restart(
-    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    node: NodeArgument,
     data: DataOption = DEFAULT_DATA,
     reason: ReasonOption = "",
     timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
@@ -92,7 +102,7 @@ def restart(
 
 
 def rebalance(
-    site: Annotated[str, typer.Argument(help="Name of the site.")],
+    site: SiteArgument,
     target: Annotated[str, typer.Argument(help="P:RLD:MD, as in 3:1:0; or use --to-policy.")] = "",
     data: DataOption = DEFAULT_DATA,
     reason: ReasonOption = "",
@@ -120,7 +130,7 @@ def rebalance(
 
 @link_app.command("shape")
 def shape(
-    link: Annotated[str, typer.Argument(help="Name of the link.")],
+    link: LinkArgument,
     data: DataOption = DEFAULT_DATA,
     reason: ReasonOption = "",
     *,
@@ -151,7 +161,7 @@ def shape(
 
 @link_app.command("probe")
 def probe(
-    link: Annotated[str, typer.Argument(help="Name of the link.")],
+    link: LinkArgument,
     data: DataOption = DEFAULT_DATA,
     reason: ReasonOption = "",
     size: Annotated[int, typer.Option("--bytes", min=100_000, max=32_000_000, help="How much to send.")] = 4_000_000,
@@ -199,7 +209,7 @@ def list_operations(
 
 @operation_app.command("show")
 def show_operation(
-    number: Annotated[int, typer.Argument(help="Number of the operation.")],
+    number: OperationArgument,
     data: DataOption = DEFAULT_DATA,
     as_json: JsonOption = False,
 ) -> None:
@@ -211,7 +221,7 @@ def show_operation(
 
 @operation_app.command("watch")
 def watch_operation(
-    number: Annotated[int, typer.Argument(help="Number of the operation.")],
+    number: OperationArgument,
     data: DataOption = DEFAULT_DATA,
     as_json: JsonOption = False,
 ) -> None:
@@ -224,7 +234,7 @@ def watch_operation(
 
 @operation_app.command("cancel")
 def cancel_operation(
-    number: Annotated[int, typer.Argument(help="Number of the operation.")],
+    number: OperationArgument,
     data: DataOption = DEFAULT_DATA,
     reason: ReasonOption = "",
     *,
@@ -237,7 +247,7 @@ def cancel_operation(
 
 @operation_app.command("retry")
 def retry_operation(
-    number: Annotated[int, typer.Argument(help="Number of the operation.")],
+    number: OperationArgument,
     data: DataOption = DEFAULT_DATA,
     reason: ReasonOption = "",
     *,
