@@ -55,7 +55,7 @@ def answers(url):
 def health(fleet):
     items = httpx.get(f"{fleet.web_url}/api/v1/node-health", headers=fleet.headers, trust_env=False).json()["items"]
     assert len(items) == 3 + len(MORE)
-    return {item["name"]: item["health"] for item in items}
+    return {item["node"]: item["health"] for item in items}
 
 
 def nodes(fleet):
