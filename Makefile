@@ -4,8 +4,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 ARGS ?=
 PYTEST := $(BIN)/python -m pytest
-# Quick ones first; those that share a whole fleet one after another.
-SUITES ?= tests/unit tests/contract tests/integration tests/browser tests/faults
+# Those that share a whole fleet one after another, and many small files last.
+SUITES ?= tests/unit tests/contract tests/browser tests/faults tests/integration
 
 .DEFAULT_GOAL := help
 .PHONY: help up test test-full test-faults smoke-vllm test-vllm lint format screenshots bench bench-ttft bench-handoff bench-gateway bench-kv bench-valley bench-telemetry bench-control bench-twin python runtime dev browser
@@ -17,7 +17,7 @@ up: runtime ## Start the demo fleet and its dashboard (options: make up ARGS="--
 	@exec $(BIN)/python -m control.cli.main up --die-with-parent $(ARGS)
 
 test: dev browser lint ## Lint and run the tests, some at a time (under 12 minutes on 2 cores)
-	@$(PYTEST) -n 3 --dist loadfile -m "not full" $(SUITES) $(ARGS)
+	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not full" $(SUITES) $(ARGS)
 
 test-full: dev browser lint ## Run every test, the slow ones too
 	@$(PYTEST) $(SUITES) $(ARGS)

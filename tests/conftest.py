@@ -9,6 +9,15 @@ from tests.services import valkey
 __all__ = ["emulated_fleet", "postgresql", "postgresql_server", "valkey"]
 
 
+# A file of few tests that take minutes: begun first, it does not keep one core busy when all others are done.
+LONGEST = "test_fleet_llama.py"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest file first; the others stay in their order."""
+    items.sort(key=lambda item: item.path.name != LONGEST)
+
+
 @pytest.fixture(scope="session")
 def emulated_fleet(tmp_path_factory):
     """One whole fleet on emulated nodes for all tests that only use it; see `tests.embedded.Fleet`."""

@@ -50,6 +50,7 @@ def test_ctrl_c_stops_every_process_and_frees_the_ports(tmp_path):
         assert not fleet.is_gateway_healthy()
 
 
+@pytest.mark.full
 def test_an_interrupt_that_reaches_only_make_stops_the_fleet_too(tmp_path):
     makefile = tmp_path / "Makefile"
     makefile.write_text("up:\n\t@exec $(COMMAND)\n")

@@ -112,6 +112,7 @@ def scraped(text):
     return found
 
 
+@pytest.mark.full
 def test_every_process_emits_what_the_catalogue_says_and_nothing_else(emulated_fleet):
     emulated_fleet.pdd("check", "handoff", "--requests", "12", "--json", timeout_s=240)
     ports = json.loads((emulated_fleet.data / "ports.json").read_text())

@@ -81,7 +81,9 @@ async def test_kv_is_exact_here_and_both_engines_say_it_is_the_same_kind(near: L
     assert near.max_model_len == MAX_MODEL_LEN
 
 
-@pytest.mark.parametrize(("tokens", "opening"), [(128, "Whole blocks. "), (150, "A partial tail. ")])
+@pytest.mark.parametrize(
+    ("tokens", "opening"), [pytest.param(128, "Whole blocks. ", marks=pytest.mark.full), (150, "A partial tail. ")]
+)
 async def test_a_prompt_prefilled_there_continues_here_as_if_computed_here(
     near: LlamaEngine, far: LlamaEngine, tokens: int, opening: str
 ) -> None:
@@ -163,6 +165,7 @@ async def test_dropped_blocks_are_computed_again(near: LlamaEngine) -> None:
     assert ids_of(again) == ids_of(first)
 
 
+@pytest.mark.full
 async def test_a_generation_cancelled_in_its_prefill_frees_the_slot_and_keeps_its_kv(far: LlamaEngine) -> None:
     prompt = await prompt_of(far, 250, "On giving up. ")
     advanced = asyncio.Event()

@@ -170,7 +170,7 @@ class CommitMachine(RuleBasedStateMachine):
         assert len(self.ids) == len(ids) or self.has_merged
 
 
-CommitMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=25, deadline=None)
+CommitMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
 TestCommitProtocol = CommitMachine.TestCase
 
 

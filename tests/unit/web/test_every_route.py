@@ -11,6 +11,8 @@ from control.services.access_users import create_user
 from webapp.pages.session import OPEN_PATHS
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
+# The application has the same routes in every test, and its document takes seconds to make.
+FOUND: list[tuple[str, str]] = []
 # Open to everybody, as somebody has to be able to sign in, and as a machine looks after this one.
 PUBLIC = {"/login", "/health", "/metrics", "/openapi.json", "/static/{path:path}"}
 # What a viewer may change: their own way in.
@@ -52,6 +54,12 @@ def every_route(routes, prefix=""):
 
 @pytest.fixture
 def routes(app):
+    if not FOUND:
+        FOUND.extend(documented_routes(app))
+    return FOUND
+
+
+def documented_routes(app):
     found = set(every_route(app.routes))
     listed = {
         (method.upper(), path)
