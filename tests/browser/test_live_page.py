@@ -104,6 +104,7 @@ def test_keys_pause_switch_the_theme_and_explain_themselves(dashboard):
     expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
 
 
+@pytest.mark.full
 def test_figures_can_be_read_as_a_table(dashboard):
     page = dashboard.page
     dashboard.ask("table")
@@ -128,6 +129,7 @@ FULL = pytest.mark.full
 @pytest.mark.parametrize(
     "path", ["/", *(pytest.param(path, marks=FULL) for path in ("/requests", "/topology", "/docs"))]
 )
+@pytest.mark.full
 def test_axe_finds_nothing_serious_in_either_theme(dashboard, axe_source, path):
     page = dashboard.page
     dashboard.ask("readable")
@@ -144,6 +146,7 @@ def test_axe_finds_nothing_serious_in_either_theme(dashboard, axe_source, path):
         assert serious_findings(page) == []
 
 
+@pytest.mark.full
 def test_nothing_sticks_out_at_any_width(dashboard):
     page = dashboard.page
     dashboard.ask("narrow")

@@ -18,31 +18,26 @@ from tests.fleet import MODEL, SECRET, NodeClient, http_client, instant_node
 NAMES = ("p", "rld", "md")
 QUEUE_LIMIT = 2
 SLOTS = 2
-# On llama these take seconds each and repeat what others show: they run on emulated nodes, and in the long suite.
-LONG_ON_LLAMA = {
-    *("test_text_is_sent_on_character_boundaries_only", "test_a_stop_string_ends_the_text_before_it"),
-    *("test_a_prompt_seen_before_is_computed_from_its_end_only", "test_a_salt_hides_one_tenants_prefix_from_another"),
-    *("test_dropping_the_cache_makes_it_compute_again", "test_a_beginning_with_damage_is_not_joined"),
-    *("test_two_pulls_of_one_prompt_at_once_carry_each_block_once", "test_an_answer_is_kept_for_the_next_turn"),
-    "test_catching_up_in_batches_says_the_same_and_leaves_little_to_compute",
-    "test_beyond_slots_and_queue_it_says_503_and_when_to_come_back",
+# A contract that emulated nodes are held to in every run; of llama nodes these show it there, all in the long suite.
+SHORT_ON_LLAMA = {
+    "test_a_consumer_pulls_everything_once_and_the_lease_ends": {},
+    "test_the_next_turn_sends_only_the_tokens_whose_kv_is_not_here": {"eager": 17},
+    "test_a_handoff_says_what_one_node_alone_would_have_said": {"tokens": 64},
+    "test_messages_are_tokenized_through_the_chat_template": {},
+    "test_a_stream_says_the_same_as_a_completion": {},
 }
-LONG_VALUES = {"tokens": {100, 333}, "eager": {0}}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave to `make test-full` what llama nodes are slow at."""
     for item in items:
-        if (
-            item.path.parent == Path(__file__).parent
-            and isinstance(item, pytest.Function)
-            and hasattr(item, "callspec")
-        ):
-            values = item.callspec.params
-            is_long = any(values.get(name) in long for name, long in LONG_VALUES.items())
-            if values.get("nodes") == "llama" and (is_long or item.originalname in LONG_ON_LLAMA):
-                item.add_marker(pytest.mark.full)
+        if item.path.parent != Path(__file__).parent or not isinstance(item, pytest.Function):
+            continue
+        values = item.callspec.params if hasattr(item, "callspec") else {}
+        short = SHORT_ON_LLAMA.get(item.originalname)
+        if values.get("nodes") == "llama" and (short is None or not short.items() <= values.items()):
+            item.add_marker(pytest.mark.full)
 
 
 def emulated_specs() -> list[NodeSpec]:

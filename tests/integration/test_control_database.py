@@ -43,6 +43,7 @@ def change(base):
     }
 
 
+@pytest.mark.full
 def test_a_lost_database_is_said_and_service_goes_on_when_it_is_back(server, client):
     assert client.post(REVISIONS, json=change(1)).status_code == 201
     server.stop()

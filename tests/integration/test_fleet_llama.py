@@ -15,6 +15,7 @@ def llama_fleet(tmp_path_factory):
         yield fleet
 
 
+@pytest.mark.full
 def test_every_answer_is_exact_and_some_were_handed_over(llama_fleet):
     check = llama_fleet.pdd("check", "handoff", "--requests", "8", "--concurrency", "2", "--json", timeout_s=350)
     found = last_json_line(check.stdout)

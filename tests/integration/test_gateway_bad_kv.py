@@ -153,6 +153,7 @@ def come_too_late(rig, monkeypatch, readers):
 
 
 @pytest.mark.parametrize(("changes", "lease", "readers"), PULLS)
+@pytest.mark.full
 async def test_a_lease_that_expired_is_taken_anew(tmp_path, monkeypatch, changes, lease, readers):
     nodes = [msgspec.structs.replace(node, lease_ttl_s=LEASE_TTL_S) for node in rig_nodes(decode_step_s=0.002)]
     async with gateway_rig(tmp_path, nodes) as rig:

@@ -1,5 +1,7 @@
 """KV that no longer crosses between two nodes which are both well: the pair is left alone, then tried again."""
 
+import pytest
+
 from engine_agents.gateway.pair_breaker import FIRST_PAUSE_S, PairState
 from engine_agents.nodes.kv_errors import KvError
 from tests.fleet import prompt_of
@@ -20,6 +22,7 @@ def break_pulls(rig, node):
     return lambda: setattr(puller, "pull", real)
 
 
+@pytest.mark.full
 async def test_a_pair_whose_transfers_break_is_left_alone_and_heals_by_one_probe(tmp_path):
     async with gateway_rig(tmp_path) as rig:
         await rig.configure(DIRECT_ALWAYS)

@@ -84,6 +84,7 @@ async def test_kv_is_exact_here_and_both_engines_say_it_is_the_same_kind(near: L
 @pytest.mark.parametrize(
     ("tokens", "opening"), [pytest.param(128, "Whole blocks. ", marks=pytest.mark.full), (150, "A partial tail. ")]
 )
+@pytest.mark.full
 async def test_a_prompt_prefilled_there_continues_here_as_if_computed_here(
     near: LlamaEngine, far: LlamaEngine, tokens: int, opening: str
 ) -> None:
@@ -136,6 +137,7 @@ async def test_kv_that_was_decoded_has_the_bits_of_kv_that_was_prefilled(near: L
     assert payloads[0] == payloads[1] == payloads[2]
 
 
+@pytest.mark.full
 async def test_an_answer_closed_early_leaves_its_kv(near: LlamaEngine) -> None:
     prompt = await prompt_of(near, 30, "On leaving early. ")
     seen: list[int] = []
@@ -147,6 +149,7 @@ async def test_an_answer_closed_early_leaves_its_kv(near: LlamaEngine) -> None:
     assert longest_resident(near.store, [*prompt, *seen]).token_count == 33
 
 
+@pytest.mark.full
 async def test_salts_do_not_share_kv(near: LlamaEngine) -> None:
     prompt = await prompt_of(near, 70, "On salt. ")
     first = await steps_of(near, prompt, 3, salt=b"one tenant")
@@ -156,6 +159,7 @@ async def test_salts_do_not_share_kv(near: LlamaEngine) -> None:
     assert ids_of(first) == ids_of(other) == ids_of(again)
 
 
+@pytest.mark.full
 async def test_dropped_blocks_are_computed_again(near: LlamaEngine) -> None:
     prompt = await prompt_of(near, 70, "On forgetting. ")
     first = await steps_of(near, prompt, 3)
@@ -215,6 +219,7 @@ async def test_tokens_that_end_inside_a_character_are_all_there(near: LlamaEngin
     assert await near.detokenize(ids_of(steps)) == b"".join(pieces)
 
 
+@pytest.mark.full
 async def test_a_repetition_penalty_does_not_show_a_cut(near: LlamaEngine, far: LlamaEngine) -> None:
     prompt = await near.tokenize("one two three one two three one two three one two", add_special=False)
     sampling = Sampling(repetition_penalty=1.5, ignore_eos=True)
@@ -253,6 +258,7 @@ async def test_special_tokens_survive_the_way_to_ids_and_back(near: LlamaEngine)
     assert (await near.detokenize(await near.tokenize(text, add_special=False))).decode() == text
 
 
+@pytest.mark.full
 async def test_a_seed_fixes_the_answer_even_where_another_node_continues_it(
     near: LlamaEngine, far: LlamaEngine
 ) -> None:
@@ -265,12 +271,14 @@ async def test_a_seed_fixes_the_answer_even_where_another_node_continues_it(
     assert len({tuple(each) for each in [answer, *others]}) == 3
 
 
+@pytest.mark.full
 async def test_top_k_of_one_is_greedy_at_any_temperature(near: LlamaEngine) -> None:
     prompt = await prompt_of(near, 20, "On chance. ")
     greedy = ids_of(await steps_of(near, prompt, 8))
     assert ids_of(await steps_of(near, prompt, 8, Sampling(temperature=2.0, top_k=1))) == greedy
 
 
+@pytest.mark.full
 async def test_a_generation_ends_where_the_context_does(far: LlamaEngine) -> None:
     prompt = await prompt_of(far, MAX_MODEL_LEN - 3, "On giving up. ")
     steps = await steps_of(far, prompt, 100, Sampling(ignore_eos=True))

@@ -39,6 +39,7 @@ def assert_done(rig, number):
     return stored
 
 
+@pytest.mark.full
 def test_a_restart_ends_one_incarnation_once_and_loses_nothing(rig):
     with Traffic(rig.gateway_url, clients=2) as traffic:
         traffic.wait_for(2)
@@ -54,6 +55,7 @@ def test_a_restart_ends_one_incarnation_once_and_loses_nothing(rig):
 
 
 @pytest.mark.faults
+@pytest.mark.full
 def test_an_agent_killed_before_it_told_the_node_is_replaced_and_the_node_told_once(rig):
     with Traffic(rig.gateway_url, clients=1) as traffic:
         number = switch_held_at(rig, DUTY, Stage.ASSIGN)
@@ -103,6 +105,7 @@ def test_a_new_secret_reaches_every_program_under_traffic_and_stands_in_no_log(r
     rig.assert_fleet_is_legal()
 
 
+@pytest.mark.full
 def test_a_link_is_measured_and_shaped(rig):
     probe = rig.open(Kind.PROBE_LINK, link="ams-fra", size_bytes=1_000_000)
     assert_done(rig, probe)
@@ -115,6 +118,7 @@ def test_a_link_is_measured_and_shaped(rig):
     assert_done(rig, shape)
 
 
+@pytest.mark.full
 def test_observers_follow_a_nodes_new_role(rig):
     number = rig.open(Kind.SWITCH_ROLE, node="ams-p-02", role="relay")
     assert_done(rig, number)

@@ -77,6 +77,7 @@ def fleet(tmp_path_factory):
         assert traffic.faults == []
 
 
+@pytest.mark.full
 def test_a_harmless_revision_goes_from_its_canary_to_all(fleet):
     base = fleet.active().number
     number = fleet.open({"routing.affinity_weight": 2.0})
